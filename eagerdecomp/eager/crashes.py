@@ -138,6 +138,16 @@ def _mkldnn_rnn_layer(
     return not weights or not hx.shape[-2:] == cx.shape[-2:] == (input.size(1), hidden_size)
 
 
+def _masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> bool:
+    """Return whether rows have no elements. The kernel divides by their size."""
+    dim = -1 if dim is None else dim
+    return -self.dim() <= dim < self.dim() and not self.size(dim)
+
+
+def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, dim: int | None = None) -> bool:
+    return _masked_softmax(grad_output, mask, dim)
+
+
 def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> bool:
     """Return whether there is not one distance for each pair of rows. The kernel reads one for each."""
     pairs = self.size(0) * (self.size(0) - 1) // 2 if self.dim() else 0
@@ -211,6 +221,8 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
     "aten._convert_indices_from_coo_to_csr.out": _coo_to_csr,
     "aten._convert_indices_from_csr_to_coo.default": _csr_to_coo,
     "aten._convert_indices_from_csr_to_coo.out": _csr_to_coo,
+    "aten._masked_softmax.default": _masked_softmax,
+    "aten._masked_softmax_backward.default": _masked_softmax_backward,
     "aten._pad_packed_sequence.default": _pad_packed_sequence,
     "aten._pdist_backward.default": _pdist_backward,
     "aten._linalg_eigvals.default": _eigvals,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.one_hot_indexing import in_blocks
-from eagerdecomp.eager.promotion import FLOAT8, HALF
+from eagerdecomp.eager.promotion import FLOAT8, HALF, RARE
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -32,12 +32,18 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     return aten._to_copy.default(result, dtype=dtype) if dtype in HALF else result
 
 
+def _is_summed(left: Tensor, right: Tensor) -> bool:
+    """Return whether there is a sum of such products. Eager returns zeros for an empty sum of other dtypes."""
+    dtype = left.dtype
+    return dtype not in FLOAT8 and not ((dtype is torch.bool or dtype in RARE) and left.numel() and right.numel())
+
+
 @rule("aten.mm.default", recorded=True, source="prims")
 def _mm(self: Tensor, mat2: Tensor) -> Any:
-    return NotImplemented if self.dtype in FLOAT8 or self.size(1) != mat2.size(0) else _product(self, mat2)
+    return _product(self, mat2) if self.size(1) == mat2.size(0) and _is_summed(self, mat2) else NotImplemented
 
 
 @rule("aten.bmm.default", recorded=True, source="prims")
 def _bmm(self: Tensor, mat2: Tensor) -> Any:
-    unlike = self.size(0) != mat2.size(0) or self.size(2) != mat2.size(1)
-    return NotImplemented if self.dtype in FLOAT8 or unlike else _product(self, mat2)
+    fit = self.size(0) == mat2.size(0) and self.size(2) == mat2.size(1)
+    return _product(self, mat2) if fit and _is_summed(self, mat2) else NotImplemented

@@ -50,7 +50,8 @@ class _Pool:
         self.sizes = list(x.shape[-dims:])
         kernel_size, stride, padding = options
         self.windows = pool_windows(dims, kernel_size, stride, padding, [1])
-        if dims == 3 and any(size < kernel for size, (kernel, *_) in zip(self.sizes, self.windows, strict=True)):
+        smaller = dims == 3 and any(size < kernel for size, (kernel, *_) in zip(self.sizes, self.windows, strict=True))
+        if smaller or not math.prod(x.shape[self.first - 1 :]):
             raise Declined
         self.counts = pool_counts(self.sizes, self.windows, ceil_mode)
 
@@ -128,6 +129,8 @@ def _average_backward(
 def _adaptive(dims: int) -> Callable[..., Any]:
     def run(self: Tensor, output_size: Sequence[int]) -> Any:
         first, counts = self.dim() - dims, list(output_size)
+        if not math.prod(self.shape[1:]):
+            return NotImplemented
         if not self.numel() or not math.prod(counts):
             return aten.empty.memory_format([*self.shape[:first], *counts], dtype=self.dtype, device=self.device)
         found = aten._to_copy.default(self, dtype=torch.float32) if self.dtype in HALF else self

@@ -35,6 +35,8 @@ def _extreme_with_place(reduce: Callable[..., Any]) -> Callable[..., Any]:
         if not self.dim():
             return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
         dim %= self.dim()
+        if not self.size(dim):
+            return NotImplemented
         where = _place(self, dim, reduce(self, [dim], True))
         found = taken(self, dim, where)  # of zeros and NaNs the one that stands there
         return (found, where) if keepdim else (aten.squeeze.dim(found, dim), aten.squeeze.dim(where, dim))
@@ -48,6 +50,8 @@ def _argument(reduce: Callable[..., Any]) -> Callable[..., Any]:
             return aten.full.default([], 0, dtype=torch.int64, device=self.device)
         given = self if dim is not None else aten.reshape.default(self, [-1])
         along_dim = 0 if dim is None else dim % self.dim()
+        if not given.size(along_dim):
+            return NotImplemented
         where = _place(given, along_dim, reduce(given, [along_dim], True))
         if dim is None:
             return aten.reshape.default(where, [1] * self.dim() if keepdim else [])

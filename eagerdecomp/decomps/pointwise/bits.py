@@ -219,7 +219,8 @@ def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False
     dims = [one % self.dim() for one in dim or range(self.dim())] if self.dim() else []
     shape = [1 if at in dims else count for at, count in enumerate(self.shape) if keepdim or at not in dims]
     if not self.numel():
-        return aten.full.default(shape, 0, dtype=torch.uint64, device=self.device)
+        empty = any(not self.size(at) for at in dims)
+        return NotImplemented if empty else aten.full.default(shape, 0, dtype=torch.uint64, device=self.device)
     if self.dtype.is_floating_point:
         wide = self.dtype is torch.float64 or has_float64()
         bits = aten.view.dtype(in_type(self, torch.float64), torch.int64) if wide else _bits_of_double(in_type(self, torch.float32))

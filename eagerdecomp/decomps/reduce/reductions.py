@@ -57,6 +57,8 @@ def _median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     """Return the lower median and its index; for a row with NaN, NaN and the index of the first NaN."""
     if self.dim() == 0:
         return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
+    if not self.size(dim):
+        return NotImplemented
     value, index = _picked(aten.sort.default(self, dim), dim, (self.size(dim) - 1) // 2, keepdim)
     if not self.dtype.is_floating_point:
         return value, index
@@ -69,6 +71,8 @@ def _median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
 def _nanmedian(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     if self.dim() == 0 or not self.dtype.is_floating_point:
         return _median(self, dim, keepdim)
+    if not self.size(dim):
+        return NotImplemented
     values, indices = aten.sort.default(self, dim)  # NaN last
     there = aten.sum.dim_IntList(aten.logical_not.default(aten.isnan.default(self)), [dim], True)
     at = aten.clamp.default(aten.div.Tensor_mode(aten.sub.Scalar(there, 1), _two(there), rounding_mode="floor"), 0)

@@ -122,7 +122,7 @@ def _segment_reduce(
     unsafe: bool = False,
     initial: Any = None,
 ) -> Any:
-    if not unsafe and offsets is None:
+    if not unsafe if offsets is None else not offsets.size(-1):
         return NotImplemented
     axis %= data.dim()
     how, start = _REDUCTIONS[reduce]

@@ -137,6 +137,8 @@ def _each_with_each(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _mode_of_none(self: Tensor, dim: int, keepdim: bool) -> Any:
     """Return the empty results of a tensor without rows."""
+    if not self.size(dim):
+        return NotImplemented
     shape = [1 if at == dim else size for at, size in enumerate(self.shape) if keepdim or at != dim]
     return tuple(aten.full.default(shape, 0, dtype=dtype, device=self.device) for dtype in (self.dtype, torch.int64))
 

@@ -93,8 +93,8 @@ def _index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
             aten.view.default(self, [1]), 0, index, aten.view.default(source, [1]), reduce, include_self=include_self
         )
         return aten.view.default(row, [])
-    if reduce == "mean" and self.dtype is torch.bool:  # `source` is empty
-        return aten.clone.default(self, memory_format=torch.contiguous_format)
+    if reduce == "mean" and self.dtype is torch.bool:
+        return NotImplemented if source.numel() else aten.clone.default(self, memory_format=torch.contiguous_format)
     dim %= self.dim()
     rows = aten.view.default(index, [-1 if at == dim else 1 for at in range(self.dim())])
     rows = aten.expand.default(aten._to_copy.default(rows, dtype=torch.int64), list(source.shape))
@@ -286,10 +286,13 @@ def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     return _scatter_by(aten.scatter_add.default, self, dim, found, source if alpha == 1 else aten.mul.Scalar(source, alpha))
 
 
+_NOT_COPIED = RARE - {torch.complex32}
+
+
 @rule("aten.index_copy.default")
 def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     """Use `scatter`, for the same reason as `_index_add`."""
-    found = _rows(self, dim, index, source) if index.dtype is torch.int64 else None
+    found = _rows(self, dim, index, source) if index.dtype is torch.int64 and self.dtype not in _NOT_COPIED else None
     return NotImplemented if found is None else _scatter_by(aten.scatter.src, self, dim, found, source)
 
 

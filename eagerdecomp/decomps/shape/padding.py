@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,7 +62,9 @@ def _padded(dims: int, kind: str, places: Places) -> Callable[..., Any]:
 
 def _padded_backward(dims: int, kind: str, places: Places) -> Callable[..., Any]:
     def run(grad_output: Tensor, self: Tensor, padding: list[int]) -> Any:
-        _check(self, padding, dims, kind, grad_output)
+        _check(self, padding, dims, kind)
+        if list(grad_output.shape) != [*self.shape[:-dims], *_sizes(self, padding)]:
+            raise ValueError(_UNFIT)
         zeros = aten.full.default(list(self.shape), 0, dtype=self.dtype, device=self.device)
         if not grad_output.numel():
             return in_format_of(zeros, _formed(self, dims))
@@ -92,14 +95,19 @@ def _sizes(self: Tensor, padding: Sequence[int]) -> list[int]:
     return [size + sum(pair) for size, pair in zip(self.shape[-len(pairs) :], pairs, strict=True)]
 
 
-def _check(self: Tensor, padding: Sequence[int], dims: int, kind: str, grad: Tensor | None = None) -> None:
-    """Raise an error for sizes that do not fit. A declined call would go to torch's table entry, which accepts it."""
-    fits = kind != "reflection" or all(max(pair) < size for size, pair in zip(self.shape[-dims:], _pairs(padding), strict=True))
-    if min(padding) < 0 or grad is not None:  # a size that is not asked for distinguishes no two calls
+#: An error for sizes that do not fit. A declined call would go to torch's table entry, which accepts it.
+_UNFIT = "the sizes of the call do not fit"
+
+
+def _check(self: Tensor, padding: Sequence[int], dims: int, kind: str) -> None:
+    empty = not math.prod(self.shape[self.dim() - dims - 1 :])
+    pairs = zip(self.shape[-dims:], _pairs(padding), strict=True)
+    if empty or (kind == "reflection" and any(max(pair) >= size for size, pair in pairs)):
+        raise ValueError(_UNFIT)
+    if min(padding) < 0:  # a size that is not asked for distinguishes no two calls
         sizes = _sizes(self, padding)
-        fits = fits and min(sizes) >= (dims == 1) and any(sizes) and (grad is None or list(grad.shape[-dims:]) == sizes)
-    if not fits or (grad is not None and grad.shape[:-dims] != self.shape[:-dims]):
-        raise ValueError("the sizes of the call do not fit")
+        if min(sizes) < 0 or not any(sizes) or (dims == 1 and sizes[0] < 1):
+            raise ValueError(_UNFIT)
 
 
 _KINDS: tuple[tuple[str, Places], ...] = (("replication", _replicated), ("reflection", _reflected))

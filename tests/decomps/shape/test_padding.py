@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from compare import outcome
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from on_core import CORE, check, kernel_calls, on_core
+
+import eagerdecomp as ed
 
 aten = torch.ops.aten
 KINDS = ["replication", "reflection"]
@@ -113,3 +116,15 @@ def test_volumes_without_a_batch_keep_channels_last(mode: str) -> None:
         return out.detach(), torch.autograd.grad(out.sum(), x)[0]
 
     check(run, torch.randn(2, 4, 5, 6).contiguous(memory_format=torch.channels_last))
+
+
+@pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
+@pytest.mark.parametrize(("mode", "padding", "sizes"), [("reflect", (3, 2), (5, 4, 3, 2)), ("replicate", (-2, -2), (6, 5, 4, 3))])
+def test_a_size_that_does_not_fit_is_refused_after_sizes_that_do(mode: str, padding: Any, sizes: Any, ops: ed.OpSet) -> None:
+    """A kind of call that eager was asked about has any size, and torch's table entries check none."""
+    cache = ed.ProgramCache()
+    for size in sizes:
+        x = torch.randn(1, 2, size)
+        _, want = outcome(lambda: F.pad(x, padding, mode=mode))  # noqa: B023 - called at once
+        _, got = outcome(lambda: on_core(lambda: F.pad(x, padding, mode=mode), ops, cache=cache))  # noqa: B023
+        assert torch.equal(got, want) if size in sizes[:2] else str(got) == str(want)
