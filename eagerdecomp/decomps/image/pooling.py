@@ -169,7 +169,7 @@ def _max_pool_backward(dims: int) -> Callable[..., Any]:
             windows = pool_windows(2, kernel_size, stride, padding, dilation)
             fits = all(is_pooled(given, self, windows, ceil_mode) for given in (grad_output, indices))
         if not fits:
-            return NotImplemented
+            raise ValueError  # so that eager is asked: torch's table entry, the next rule, accepts more
         batch = self if self.dim() == dims + 2 else None
         return in_format_of(_gradient_by_places(grad_output, self, indices, dims), batch)
 

@@ -175,7 +175,8 @@ def _gradient(filtered: _Filter, *, formed: bool = False) -> Callable[..., Any]:
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> Any:
-        if list(grad_output.shape) != [*input_size[:2], *output_size] or not _is_real(grad_output):
+        fits = len(input_size) == 4 and list(grad_output.shape) == [*input_size[:2], *output_size]
+        if not fits or min(*input_size[1:], *output_size) < 1 or not _is_real(grad_output):
             return NotImplemented
         grad = widened(grad_output)
         for dim, scale in ((2, scales_h), (3, scales_w)):
