@@ -236,7 +236,7 @@ def _avg_pool3d_backward(
 ) -> Any:
     """Divide the gradient by each window's divisor. Sum overlapping windows by a transposed convolution with ones."""
     windows = pool_windows(3, kernel_size, stride, padding, [1])
-    if not is_pooled(grad_output, self, windows, ceil_mode):
+    if not self.dtype.is_floating_point or not is_pooled(grad_output, self, windows, ceil_mode):
         return NotImplemented
     kernel, strides, pads, _ = map(list, zip(*windows, strict=True))
     shape, sizes, counts = list(self.shape), self.shape[-3:], grad_output.shape[-3:]

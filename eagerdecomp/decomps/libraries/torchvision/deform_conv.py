@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.libraries.torchvision.checks import check, check_dtype
+from eagerdecomp.decomps.libraries.torchvision.checks import check, check_dtype, not_true, type_name
 from eagerdecomp.decomps.libraries.torchvision.rows import (
     blocks,
     contiguous,
@@ -22,7 +22,6 @@ from eagerdecomp.decomps.libraries.torchvision.rows import (
     scatter_rows,
     take,
 )
-from eagerdecomp.eager.messages import not_true, scalar_type_name
 from eagerdecomp.eager.promotion import in_type, number_like, widened
 from eagerdecomp.rules.rule import library_rule
 
@@ -103,7 +102,7 @@ def _conv(
     for one in (weight, offset, mask):
         check(
             one.dtype == input.dtype,
-            f"expected scalar type {scalar_type_name(input.dtype)} but found {scalar_type_name(one.dtype)}",
+            f"expected scalar type {type_name(input)} but found {type_name(one)}",
         )
     return _Conv(stride, padding, dilation, groups, offset_groups, use_mask, kernel, (high, wide))
 
