@@ -190,7 +190,8 @@ def _range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, out: Tenso
 
 def _adaptive_max_pool_backward(dims: int, grad_output: Tensor, self: Tensor, indices: Tensor, **out: Tensor) -> str:
     """Return whether the gradient has other planes than the input, or an index is out of range. The kernel writes there."""
-    if grad_output.shape != indices.shape or self.dim() != indices.dim() or indices.dtype is not torch.int64:
+    typed = indices.dtype is torch.int64 and grad_output.dtype is self.dtype and self.dtype.is_floating_point
+    if not typed or grad_output.shape != indices.shape or self.dim() != indices.dim():
         return ""
     if grad_output.shape[:-dims] != self.shape[:-dims]:
         return f"expected a gradient with the planes of an input of shape {list(self.shape)}, but got {list(grad_output.shape)}"
@@ -208,6 +209,20 @@ def _fractional_max_pool3d_backward(
         return ""
     wrong = not list(grad_output.shape) == list(indices.shape) == wanted
     return f"gradOutput and indices must have the shape {wanted}" if wrong else ""
+
+
+def _nll_loss_backward(
+    grad_output: Tensor, self: Tensor, target: Tensor, weight: Any, reduction: int, ignore_index: int, *more: Any, **out: Tensor
+) -> str:
+    """Return whether a class is out of range. The kernel writes there."""
+    classes = self.size(1 if self.dim() > 1 else 0) if self.dim() else 0
+    wrong = target[(target != ignore_index) & ((target < 0) | (target >= classes))]
+    return f"Target {int(wrong[0])} is out of bounds." if wrong.numel() else ""
+
+
+def _binomial(count: Tensor, prob: Tensor, generator: Any = None) -> bool:
+    """Return whether a count is NaN. The kernel does not end."""
+    return count.is_floating_point() and bool(count.isnan().any())
 
 
 def _always(*args: Any, **kwargs: Any) -> bool:
@@ -256,6 +271,7 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
     "aten.adaptive_max_pool2d_backward.grad_input": functools.partial(_adaptive_max_pool_backward, 2),
     "aten.adaptive_max_pool3d_backward.default": functools.partial(_adaptive_max_pool_backward, 3),
     "aten.adaptive_max_pool3d_backward.grad_input": functools.partial(_adaptive_max_pool_backward, 3),
+    "aten.binomial.default": _binomial,
     "aten.fractional_max_pool3d_backward.default": _fractional_max_pool3d_backward,
     "aten.fractional_max_pool3d_backward.grad_input": _fractional_max_pool3d_backward,
     "aten.linalg_ldl_solve.default": _ldl_solve,
@@ -267,4 +283,15 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
     # They take indices that only their own caller makes.
     "aten._cummax_helper.default": _always,
     "aten._cummin_helper.default": _always,
+    **dict.fromkeys(
+        (
+            "aten.nll_loss_backward.default",
+            "aten.nll_loss_backward.grad_input",
+            "aten.nll_loss2d_backward.default",
+            "aten.nll_loss2d_backward.grad_input",
+        ),
+        _nll_loss_backward,
+    ),
+    # It takes sizes that only its forward op makes.
+    "aten._segment_reduce_backward.default": _always,
 }
