@@ -292,6 +292,4 @@ CRASHES: Mapping[str, Callable[..., str | bool]] = {
         ),
         _nll_loss_backward,
     ),
-    # It takes sizes that only its forward op makes.
-    "aten._segment_reduce_backward.default": _always,
 }

@@ -111,7 +111,8 @@ def _verdict(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         size = 0 if tensors and all(one.is_meta for one in tensors) else _size(tensors) + results
         if size > _FAR_TOO_MANY:
             return Verdict()
-        if size > _MOST_ELEMENTS and not shapes_refused and _run(op, lambda: _stand_in(args, kwargs)).error is None:
+        may_be_small = size > _MOST_ELEMENTS and not shapes_refused and not _is_indexed(tensors)
+        if may_be_small and _run(op, lambda: _stand_in(args, kwargs)).error is None:
             return Verdict()
     verdict = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True))
     return verdict if verdict.error is not None else Verdict(_refusal_of_devices(tensors))
@@ -125,7 +126,7 @@ def _refusal_of_devices(tensors: Sequence[Tensor]) -> RuntimeError | None:
     return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {' and '.join(found)}!")
 
 
-def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Verdict:
+def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, sized: bool = False) -> Verdict:
     """Ask eager about a call of a new kind: of other dtypes, ranks, layouts or scalars, or with other sizes equal.
 
     The first question is a small stand-in of the call. Only if eager refuses that, the call itself is the next one. A kind that
@@ -136,6 +137,7 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         op: the overload.
         args: positional arguments; they are copied, and nothing is written.
         kwargs: keyword arguments.
+        sized: whether calls with other sizes are of another kind. Then the call itself is asked about, and no stand-in.
     """
     tensors = [*tensors_in([*args, *kwargs.values()])]
     asked = facts_of(op).asked
@@ -147,25 +149,32 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         return Verdict(_refusal_on_fakes(op, args, kwargs) if not symbolic and _can_ask(op, args, kwargs) else None)
     if not all(map(can_be_copied, tensors)):
         return Verdict()
-    kind = _kind(op, args, kwargs)
+    kind = _kind(op, args, kwargs, sized)
     if kind is None or kind in _accepted or not _can_ask(op, args, kwargs):
         return Verdict()
-    whole = [not (one.is_floating_point() or one.is_complex()) for one in tensors]
-    indexed = any(whole) and not all(whole)  # integers that eager may use without a check
-    few = _size(tensors) <= _FEW_ELEMENTS and (indexed or all(one.is_cpu for one in tensors))
-    if indexed and not few:
-        return Verdict(refusal(op, args, kwargs) if _ask_meta(op, args, kwargs)[0] else None)
-    if _has_large_numbers(args, kwargs) and _ask_meta(op, args, kwargs)[1] > _FAR_TOO_MANY:
-        verdict = Verdict()
-    else:
-        verdict = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True) if few else _stand_in(args, kwargs))
-    if verdict.error is not None and not few:
-        verdict = _verdict(op, args, kwargs)
+    verdict = _verdict(op, args, kwargs) if sized else _verdict_of_kind(op, args, kwargs, tensors)
     if verdict.error is None and not verdict.warnings:
         if len(_accepted) >= _REMEMBERED:
             _accepted.clear()
         _accepted[kind] = None
     return verdict
+
+
+def _verdict_of_kind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor]) -> Verdict:
+    indexed = _is_indexed(tensors)
+    few = _size(tensors) <= _FEW_ELEMENTS and (indexed or all(one.is_cpu for one in tensors))
+    if indexed and not few:
+        return _verdict(op, args, kwargs) if _ask_meta(op, args, kwargs)[0] else Verdict()
+    if _has_large_numbers(args, kwargs) and _ask_meta(op, args, kwargs)[1] > _FAR_TOO_MANY:
+        return Verdict()
+    verdict = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True) if few else _stand_in(args, kwargs))
+    return verdict if verdict.error is None or few else _verdict(op, args, kwargs)
+
+
+def _is_indexed(tensors: Sequence[Tensor]) -> bool:
+    """Return whether some of the tensors may be indices, which eager may use without a check: integers beside floats."""
+    whole = [not (one.is_floating_point() or one.is_complex()) for one in tensors]
+    return any(whole) and not all(whole)
 
 
 _accepted: dict[Hashable, None] = {}
@@ -310,12 +319,12 @@ def _arranged(made: Tensor, like: Tensor) -> Tensor:
     return with_lazy_bits(made.permute(order).contiguous().permute(back), like)
 
 
-def _kind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
+def _kind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], sized: bool) -> Hashable | None:
     """Return the facts of a call that eager's checks read, apart from data; None if they cannot be hashed.
 
-    Of sizes, only zeros and ones, and which are equal.
+    Of sizes, unless the kind is to be `sized`, only zeros and ones, and which are equal.
     """
-    sizes: dict[Any, int] = {0: 0, 1: 1}
+    sizes: dict[Any, int] | None = None if sized else {0: 0, 1: 1}
     facts = (*(_fact(value, sizes) for value in args), *((name, _fact(value, sizes)) for name, value in kwargs.items()))
     switches = (
         torch.get_default_dtype(),
@@ -328,9 +337,9 @@ def _kind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Has
     return None if caught.error is not None else kind
 
 
-def _fact(value: Any, sizes: dict[Any, int]) -> Any:
+def _fact(value: Any, sizes: dict[Any, int] | None) -> Any:
     if isinstance(value, Tensor):
-        shape = tuple([sizes.setdefault(size, len(sizes)) for size in value.shape])
+        shape = value.shape if sizes is None else tuple([sizes.setdefault(size, len(sizes)) for size in value.shape])
         return shape, value.dtype, value.layout, value.is_conj(), value.is_neg(), value.device.type
     if isinstance(value, (list, tuple)):
         return tuple([_fact(one, sizes) for one in value])

@@ -184,7 +184,7 @@ def kind_guards(op: OpOverload) -> tuple[Guard, ...]:
     if has_all_facts_fixed(op):
         return ()
     places = [place for place, argument in enumerate(facts_of(op).arguments) if argument.holds_tensors and not argument.is_list]
-    return tuple(reading(op, place, fact) for place in places for fact in ("{}.dtype", "{}.dim()"))
+    return tuple(reading(op, place, fact) for place in places for fact in ("{}.dtype", "{}.dim()", "{}.numel() == 0"))
 
 
 @functools.cache

@@ -309,6 +309,7 @@ def first_applicable(
     apply: Callable[[Rule], Any],
     undo: Callable[[], None] | None = None,
     failed: Callable[[Rule, Exception], str] | None = None,
+    declined: Callable[[Rule], None] | None = None,
 ) -> Any:
     """Return the result of the first rule that handles the call: its route exists, and it does not return ``NotImplemented``.
 
@@ -318,6 +319,7 @@ def first_applicable(
         apply: runs a rule on the call.
         undo: called after each rule that does not handle the call.
         failed: returns why the next rule is tried after an exception of a rule; "" if the exception must propagate.
+        declined: called after a rule returned ``NotImplemented``. It raises if no other rule may run.
 
     Raises:
         NoRoute: if no rule handles the call. Other exceptions of a rule are the user's errors and propagate.
@@ -340,6 +342,8 @@ def first_applicable(
             if result is not NotImplemented:
                 return result
             attempts.append((rule, "does not cover this call", None))
+            if declined is not None:
+                declined(rule)
         if undo is not None:
             undo()
     raise NoRoute(op, tuple(attempts))

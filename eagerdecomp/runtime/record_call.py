@@ -19,7 +19,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin, op_called
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
 from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
 from eagerdecomp.eager.observe import Caught, leaves_of
-from eagerdecomp.eager.verdict import Declined, ask_once, refuse
+from eagerdecomp.eager.verdict import Declined, Verdict, ask_once, refuse
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, reads_data, writes_several
 from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import exact_guards, guard_values, has_lazy_bits, key_or_none, kind_guards, program_arguments
@@ -78,7 +78,9 @@ class MissPath:
         key = None if why else key_or_none(op, values)
         why = why or self._why_not_recorded(entry, table, key, values)
         args, kwargs = call_of(op, values)
-        why = why or self._why_watched(op, rules, args, kwargs)
+        own = self._planner.decide(op).rules
+        sized = bool(own) and rules[0] is not own[0]  # a linked rule has declined this call, perhaps for its sizes
+        why = why or self._why_watched(op, rules, args, kwargs, sized=sized)
         if why:
             return self.run_unrecorded(op, rules, entry, args, kwargs, why)
         known = guard_values(op, values, (*guards, *kind_guards(op)))
@@ -102,7 +104,17 @@ class MissPath:
             install_program(table, key, recording.program, self._kernel_of, self._planner.backend, guards)
         return result
 
-    def _why_watched(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+    def _declined(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[Rule], None] | None:
+        """Return a function that asks eager after a rule has declined a call of the user: the next rule may accept wrong sizes."""
+
+        def ask(rule: Rule) -> None:
+            _refuse(op, ask_once(op, args, kwargs, sized=True))
+
+        return None if self._running.chain else ask
+
+    def _why_watched(
+        self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any], *, sized: bool = False
+    ) -> str:
         """Ask eager about a call of a new kind, and emit eager's warnings. Return why no program may replace it, or "".
 
         Not inside another rule, which may pass what eager refuses, for a user's rule, and for compositions, which check themselves.
@@ -112,9 +124,8 @@ class MissPath:
         """
         if self._running.chain or not rules or rules[0].source in ("user", "composite"):
             return ""
-        verdict = ask_once(op, args, kwargs)
-        if verdict.error is not None:
-            raise NoRoute(op, refused=f"eager refuses it: {verdict.error}")
+        verdict = ask_once(op, args, kwargs, sized=sized)
+        _refuse(op, verdict)
         verdict.warn()
         return _WARNS if verdict.warnings else ""
 
@@ -138,6 +149,7 @@ class MissPath:
             handler_per_call=self._handler_per_call,
             call=None if hook else values,  # a compile hook needs fixed shapes
             fused=hook,
+            declined=self._declined(op, *call_of(op, values)),
         )
 
     def _decide_checked(self, op: OpOverload) -> Decision:
@@ -209,10 +221,11 @@ class MissPath:
             is_last = _share_memory(written[start:], [*args, *kwargs.values()])
             return reason_of_failure(rule, args, kwargs, error, is_last=is_last)
 
+        declined = self._declined(op, args, kwargs)
         conjugate, negative, zero = lazy_bit_guards()
         try:
             with without_torch_function(), conjugate, negative, zero, self._noting_reads(entry), _silence(warns):
-                return chain.run_with_cleanup(lambda: first_applicable(op, rules, apply, failed=failed))
+                return chain.run_with_cleanup(lambda: first_applicable(op, rules, apply, failed=failed, declined=declined))
         finally:
             if not chain:
                 written.clear()
@@ -310,6 +323,11 @@ class MissPath:
         predicates = [backend.ops.predicate(op) for op in backend.ops] if backend.ops.has_predicates else []
         kernels = [kernel for op, kernel in backend.kernels.items() if inspect.unwrap(kernel) not in (op, builtin(op))]
         return frozenset(map(code_of, [*kernels, *filter(None, predicates), *self._planner.user_functions]))
+
+
+def _refuse(op: OpOverload, verdict: Verdict) -> None:
+    if verdict.error is not None:
+        raise NoRoute(op, refused=f"eager refuses it: {verdict.error}")
 
 
 @contextmanager

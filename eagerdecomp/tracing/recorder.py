@@ -75,6 +75,7 @@ class Recorder(DispatchMode):
             op.
         call: all of the op's arguments, in schema order, to observe what the rule reads of them; None to observe nothing.
         fused: whether the program is for the backend's compile hook.
+        declined: called after a rule of `op` has declined the call; see `first_applicable`.
     """
 
     def __init__(
@@ -87,8 +88,10 @@ class Recorder(DispatchMode):
         handler_per_call: Callable[[OpOverload], Callable[..., Any]] | None = None,
         call: Sequence[Any] | None = None,
         fused: bool = False,
+        declined: Callable[[Rule], None] | None = None,
     ) -> None:
         super().__init__()
+        self._declined = declined
         self._fused = fused
         self._decide = decide
         self._handler_per_call = handler_per_call
@@ -221,6 +224,7 @@ class Recorder(DispatchMode):
         return args, kwargs
 
     def _expand(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        declined, self._declined = self._declined, None  # for the rules of the recorded op itself
         calls, constants, made, why_not = len(self._calls), len(self._constants), self._made, self._why_not
 
         def undo() -> None:
@@ -233,7 +237,7 @@ class Recorder(DispatchMode):
         def failed(rule: Rule, error: Exception) -> str:
             return self._reason_of_failure(rule, args, kwargs, calls, error)
 
-        return first_applicable(op, rules, lambda rule: self._apply(rule, args, kwargs), undo, failed)
+        return first_applicable(op, rules, lambda rule: self._apply(rule, args, kwargs), undo, failed, declined)
 
     def _reason_of_failure(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception) -> str:
         """Return why an error that a rule raised is a failed route; "" if the error propagates.

@@ -74,7 +74,9 @@ def _inplace_linker(op: OpOverload, variant: OpOverload) -> Callable[[Call], Cal
 
 #: Op -> whether eager refuses a call, though it accepts the call of the functional variant and can cast its result.
 _REFUSED: dict[str, Callable[..., bool]] = {
-    "aten._int_mm.out": lambda self, mat2, *, out: not out.is_contiguous() or out.shape != (self.size(0), mat2.size(1)),
+    "aten._int_mm.out": lambda self, mat2, *, out: (
+        out.dtype is not torch.int32 or not out.is_contiguous() or out.shape != (self.size(0), mat2.size(1))
+    ),
     "aten.abs_.default": lambda self: self.is_complex(),
     "aten.heaviside.out": lambda self, values, *, out: out.dtype is not self.dtype,
     "aten.ldexp.out": lambda self, other, *, out: _is_no_ldexp(self, out),
