@@ -99,16 +99,16 @@ class OpPrograms:
             self.programs[key] = run
             self.listings[key] = listing
 
-    def widen(self, guards: Iterable[Guard], exact: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    def widen(self, guards: Iterable[Guard], exact: tuple[Guard, ...], always: tuple[Guard, ...] = ()) -> tuple[Guard, ...]:
         """Add guards that a rule has read, and return all guards of the op.
 
         `exact` are the guards for all facts of all tensors. They replace all other guards if they are cheaper to evaluate, or if
-        rules keep reading new facts. If the guards change, all programs are dropped, and `programs` is a new dict: handlers that
+        rules keep reading new facts. Otherwise the guards `always` are added. If the guards change, all programs are dropped, and `programs` is a new dict: handlers that
         hold the old dict then find nothing in it.
         """
         with self._lock:
-            wanted = dict.fromkeys((*self.guards, *guards))
-            if self._widened >= _WIDENINGS or len(wanted) > 2 * len(exact) or wanted.keys() >= set(exact):
+            wanted = dict.fromkeys((*self.guards, *guards, *always))
+            if self._widened >= _WIDENINGS or len(wanted) - len(always) > 2 * len(exact) or wanted.keys() >= set(exact):
                 wanted = dict.fromkeys(exact)
             if tuple(wanted) != self.guards:
                 self.guards = tuple(wanted)

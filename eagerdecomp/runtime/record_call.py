@@ -97,7 +97,7 @@ class MissPath:
             return result
         offsets = recording.reads_offsets or (recording.guards is None and self._planner.has_user_rules)
         exact = exact_guards(op, offsets=offsets)
-        guards = table.widen(exact if recording.guards is None or offsets else (*recording.guards, *kind_guards(op)), exact)
+        guards = table.widen(exact if recording.guards is None or offsets else recording.guards, exact, kind_guards(op))
         key = key_or_none(op, values, guards, {**known, **(recording.guards or {})})
         if key is not None:
             entry.count_miss(table, key)

@@ -33,7 +33,7 @@ def test_a_rule_that_cannot_view_its_input_is_a_failed_route(ops: ed.OpSet) -> N
         F.group_norm(x, 3)
     assert caught.value.op == "aten.native_group_norm.default"
     reasons = [one.reason for one in caught.value.tried if one.op == "aten.native_group_norm.default"]
-    assert any(reason.startswith("raised RuntimeError, which eager does not: view size is not compatible") for reason in reasons)
+    assert any(reason == "needs aten.view.default, which has no route" for reason in reasons)
 
 
 @pytest.mark.parametrize("ops", [ed.infra(), NO_GROUP_NORM], ids=["infra", "core less view"])
@@ -52,7 +52,7 @@ def test_a_failed_rule_falls_back(ops: ed.OpSet) -> None:
 def test_explain_lists_the_failed_rule() -> None:
     found = ed.explain("aten.native_group_norm", channels_last(), None, None, 2, 6, 16, 3, 1e-5, supported_ops=NO_GROUP_NORM)
     assert found.verdict.startswith("no route")
-    assert any(way.verdict.startswith("raised RuntimeError, which eager does not") for way in found.rules)
+    assert any(way.verdict.startswith("needs aten.view.default") for way in found.rules)
 
 
 # -- rules made for these tests, in place of the library's -------------------------------------------------------------------------
