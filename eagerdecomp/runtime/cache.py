@@ -103,8 +103,8 @@ class OpPrograms:
         """Add guards that a rule has read, and return all guards of the op.
 
         `exact` are the guards for all facts of all tensors. They replace all other guards if they are cheaper to evaluate, or if
-        rules keep reading new facts. Otherwise the guards `always` are added. If the guards change, all programs are dropped, and `programs` is a new dict: handlers that
-        hold the old dict then find nothing in it.
+        rules keep reading new facts. Otherwise the guards `always` are added. If the guards change, all programs are dropped, and
+        `programs` is a new dict: handlers that hold the old dict then find nothing in it.
         """
         with self._lock:
             wanted = dict.fromkeys((*self.guards, *guards, *always))
