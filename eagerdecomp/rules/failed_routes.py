@@ -7,14 +7,17 @@ passes on, and that eager refuses, fails that rule, and not the user's call.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from eagerdecomp._torch.modes import fake_mode_entered
+from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.eager.verdict import refuse
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.ops.schema import tensors_in
 from eagerdecomp.rules.error_notes import is_noted
 from eagerdecomp.rules.rule import Rule
 
@@ -37,9 +40,17 @@ class NotOnFakes(RuntimeError):
     """A rule calls an op that has no result on fake tensors, because it reads data. No other rule is tried."""
 
 
-def may_be_failed_route(error: Exception) -> bool:
-    """Return whether an error may be a failed route; some types never are."""
-    return not isinstance(error, (EagerDecompError, NotOnFakes, MemoryError, torch.OutOfMemoryError, RecursionError, Warning))
+def may_be_failed_route(error: Exception, values: Iterable[Any]) -> bool:
+    """Return whether an error for a call with these arguments may be a failed route.
+
+    Never the library's own errors, classes of the user's program (of its modes, say), and a fake mode's error for real tensors.
+    """
+    if isinstance(error, (EagerDecompError, NotOnFakes, MemoryError, torch.OutOfMemoryError, RecursionError, Warning)):
+        return False
+    if not isinstance(error, FAKE_TENSOR_ERRORS) or type(error).__module__.partition(".")[0] not in ("builtins", "torch", "struct"):
+        return False
+    tensors = [*tensors_in(values)]
+    return not (fake_mode_entered() and tensors and not any(isinstance(one, FakeTensor) for one in tensors))
 
 
 def reason_of_failure(
@@ -60,7 +71,7 @@ def reason_of_failure(
         EagerDecompError: if `is_last`.
         Exception: eager's error, if eager refuses the call.
     """
-    if not may_be_failed_route(error):
+    if not may_be_failed_route(error, [*args, *kwargs.values()]):
         return ""
     refuse(rule.op, args, kwargs)
     if rule.source == "user" or is_noted(error):

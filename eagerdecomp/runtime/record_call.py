@@ -270,7 +270,7 @@ class MissPath:
             error = NoRoute(entry.op)
         if isinstance(error, NoRoute):
             return self._run_fallback_rules(entry, error, args, kwargs)
-        if not may_be_failed_route(error):
+        if not may_be_failed_route(error, [*args, *kwargs.values()]):
             raise error
         refuse(entry.op, args, kwargs)
         if is_noted(error) or writes_several(entry.op) or self._is_of_user(error):

@@ -15,6 +15,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin, canonical, op_called
 from eagerdecomp.dispatcher.device_kernels import accepting_scalars, scalar_positions, tensor_positions
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.eager.random_numbers import same_numbers
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.host.data_loading import in_data_loading
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Kernel
@@ -381,7 +382,10 @@ class Runtime:
             if not meet(written, read):
                 return recorded(*args, **kwargs)
             if linked is not None:
-                return linked(*args, **kwargs)
+                try:
+                    return linked(*args, **kwargs)
+                except Declined:
+                    raise NoRoute(op) from None
             return self._miss_path.run_unrecorded(
                 op, rules, entry, args, kwargs, "a tensor that it writes shares memory with another"
             )

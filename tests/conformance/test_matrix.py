@@ -14,6 +14,7 @@ import pytest
 import torch
 from sampled import part_of
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import eagerdecomp as ed
 from eagerdecomp.eager.compare import Difference
@@ -130,11 +131,11 @@ def test_a_call_that_returns_only_in_the_mode_is_wrong(monkeypatch: pytest.Monke
 
 
 def test_another_type_of_error_is_reported_and_fails_only_error_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        raise TypeError("another type of error")
+    class Broken(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise TypeError("another type of error")
 
-    broken = ed.register_decomposition("aten.kthvalue.default")(kthvalue)
-    monkeypatch.setattr(matrix_judge, "EagerDecompMode", functools.partial(ed.EagerDecompMode, rules=[broken]))
+    monkeypatch.setattr(matrix_judge, "EagerDecompMode", lambda op_set, cache: Broken())
     refused = matrix_judge.Sample((matrix_judge.Case(torch.kthvalue, ((torch.ones(2), 3), {})),))
     monkeypatch.setattr(matrix_judge, "samples", lambda info, cell, count: [refused])
     errors = PLAIN._replace(check="errors")
