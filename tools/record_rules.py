@@ -297,6 +297,8 @@ def record_examples(op: str, entry: Entry, rules: Sequence[Rule], gone: set[str]
                 found[rule.key] = _footprint(called)
             elif _accepts_text(rule.op, example):
                 found.pop(rule.key, None)
+            else:  # the rule declines what eager refuses
+                complete = complete and not (rule.key in gone and rule.key in by_rule)
         calls.append((example, found, weight))
     return entry_of(op, entry["eager"], calls, entry["gradient"]), complete
 

@@ -152,7 +152,9 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, 
     kind = _kind(op, args, kwargs, sized)
     if kind is None or kind in _accepted or not _can_ask(op, args, kwargs):
         return Verdict()
-    verdict = _verdict(op, args, kwargs) if sized else _verdict_of_kind(op, args, kwargs, tensors)
+    # To copy a tensor from its device would wait for the device, and count as a read of data where a step is recorded.
+    here = all(one.is_cpu for one in tensors)
+    verdict = _verdict(op, args, kwargs) if sized and here else _verdict_of_kind(op, args, kwargs, tensors, here)
     if verdict.error is None and not verdict.warnings:
         if len(_accepted) >= _REMEMBERED:
             _accepted.clear()
@@ -160,9 +162,10 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, 
     return verdict
 
 
-def _verdict_of_kind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor]) -> Verdict:
-    indexed = _is_indexed(tensors)
-    few = _size(tensors) <= _FEW_ELEMENTS and (indexed or all(one.is_cpu for one in tensors))
+def _verdict_of_kind(
+    op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor], here: bool
+) -> Verdict:
+    indexed, few = _is_indexed(tensors), here and _size(tensors) <= _FEW_ELEMENTS
     if indexed and not few:
         return _verdict(op, args, kwargs) if _ask_meta(op, args, kwargs)[0] else Verdict()
     if _has_large_numbers(args, kwargs) and _ask_meta(op, args, kwargs)[1] > _FAR_TOO_MANY:
