@@ -170,8 +170,12 @@ def _verdict_of_kind(
         return _verdict(op, args, kwargs) if _ask_meta(op, args, kwargs)[0] else Verdict()
     if _has_large_numbers(args, kwargs) and _ask_meta(op, args, kwargs)[1] > _FAR_TOO_MANY:
         return Verdict()
-    verdict = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True) if few else _stand_in(args, kwargs))
-    return verdict if verdict.error is None or few else _verdict(op, args, kwargs)
+    if few:
+        return _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True))
+    verdict = _run(op, lambda: _stand_in(args, kwargs))
+    if verdict.error is not None and not here and _size(tensors) <= _MOST_ELEMENTS:
+        verdict = _run(op, lambda: _stand_in(args, kwargs, largest=_MOST_ELEMENTS))
+    return verdict if verdict.error is None else _verdict(op, args, kwargs)
 
 
 def _is_indexed(tensors: Sequence[Tensor]) -> bool:
@@ -288,8 +292,8 @@ def _size(values: Iterable[Any]) -> int:
 # -- stand-ins, and kinds of calls ---------------------------------------------------------------------------------------------
 
 
-def _stand_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return small CPU arguments of the same dtypes, ranks and memory formats. Sizes that are equal stay equal.
+def _stand_in(args: Sequence[Any], kwargs: Mapping[str, Any], *, largest: int = _SMALL_SIZE) -> tuple[list[Any], dict[str, Any]]:
+    """Return CPU arguments of the same dtypes, ranks and memory formats. Sizes up to `largest` stay; equal ones stay equal.
 
     Floats are ones, and integers zeros, which are valid indices.
     """
@@ -297,7 +301,7 @@ def _stand_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any]
     made: dict[int, Tensor] = {}
 
     def small(size: int) -> int:
-        if size <= _SMALL_SIZE:
+        if size <= largest:
             return size
         return sizes.setdefault(size, _SMALL_SIZE + 4 * (len(sizes) + 1) if len(sizes) < 4 else _SMALL_SIZE)
 

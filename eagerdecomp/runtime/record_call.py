@@ -286,7 +286,10 @@ class MissPath:
         )
         with Caught() as caught, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the failed handler has already warned
-            return self._recorded_run(recorder, self._planner.decide(op).rules, args, kwargs)
+            try:
+                return self._recorded_run(recorder, self._planner.decide(op).rules, args, kwargs)
+            except MakesSparse:  # which a rule has failed to do
+                raise error from None
         raise caught.error if isinstance(caught.error, NoRoute) else error
 
     def _run_fallback_rules(self, entry: Entry, failure: NoRoute, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
