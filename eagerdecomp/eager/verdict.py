@@ -48,9 +48,6 @@ _REMEMBERED = 20_000
 _KEYS = ("CPU", "SparseCPU", "SparseCsrCPU", "QuantizedCPU")
 
 
-_ONE = torch.ones((), device="cpu")
-
-
 class Declined(Exception):
     """Raised by a helper of a rule if the rule does not cover the call. A rule itself returns ``NotImplemented``."""
 
@@ -167,7 +164,7 @@ def _verdict_of_kind(
 ) -> Verdict:
     indexed, few = _is_indexed(tensors), here and _size(tensors) <= _FEW_ELEMENTS
     if indexed and not few:
-        return _verdict(op, args, kwargs) if _ask_meta(op, args, kwargs)[0] else Verdict()
+        return _verdict(op, args, kwargs) if here and _ask_meta(op, args, kwargs)[0] else Verdict()
     if _has_large_numbers(args, kwargs) and _ask_meta(op, args, kwargs)[1] > _FAR_TOO_MANY:
         return Verdict()
     if few:
@@ -222,7 +219,7 @@ def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, An
         warnings.simplefilter("always")
         with _below_modes():
             # A C++ kernel that an overload calls prints its warnings to stderr, unless a method of a tensor is running.
-            _ONE.apply_(ask)
+            torch.ones((), device="cpu").apply_(ask)
     return Verdict(caught.error, tuple(warned))
 
 
