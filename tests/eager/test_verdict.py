@@ -10,7 +10,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import eagerdecomp as ed
-from eagerdecomp.eager.verdict import refusal
+from eagerdecomp.eager.crashes import CRASHES
+from eagerdecomp.eager.verdict import _kind, _refusal_of_devices, ask_once, refusal
 
 aten = torch.ops.aten
 NOTHING = ed.infra() | ["aten.as_strided.default"]
@@ -108,3 +109,38 @@ def test_a_softmax_over_no_elements_ends_no_process() -> None:
     x = torch.ones(0, 3)
     with ed.EagerDecompMode(ed.core_aten()):
         assert aten._masked_softmax_backward.default(x, x, x > 0, 0).shape == x.shape
+
+
+# -- devices -------------------------------------------------------------------------------------------------------------------
+
+
+def test_kinds_of_calls_are_of_a_device() -> None:
+    on_cpu, on_meta = (_kind(aten.gelu.default, [torch.ones(2, device=device)], {}, False) for device in ("cpu", "meta"))
+    assert on_cpu != on_meta
+
+
+def test_dtypes_that_only_the_cpu_refuses_are_not_asked_about_elsewhere() -> None:
+    ones = torch.ones(3, dtype=torch.complex64)
+    assert "on CPU" in str(ask_once(aten.nansum.default, [ones], {}).error)
+    assert ask_once(aten.nansum.default, [ones.to("meta")], {}).error is None
+
+
+def test_the_meta_kernel_refuses_large_meta_tensors() -> None:
+    tall = torch.empty(10**7, 10**7, device="meta")
+    assert refusal(aten.mm.default, [tall, tall], {}) is None
+    assert refusal(aten.mm.default, [tall, tall[:2]], {}) is not None
+
+
+def test_tensors_of_two_devices_meet_only_if_one_is_a_number_on_the_cpu() -> None:
+    here, there = torch.ones(2), torch.ones(2, device="meta")
+    assert "at least two devices, cpu and meta" in str(_refusal_of_devices([here, there]))
+    assert _refusal_of_devices([here[0], there]) is None
+    assert _refusal_of_devices([here, here]) is None
+
+
+def test_values_are_not_read_on_the_meta_device() -> None:
+    rows, lengths = torch.empty(3, dtype=torch.int64, device="meta"), torch.empty(2, dtype=torch.int64, device="meta")
+    data = torch.empty(5, device="meta")
+    assert not CRASHES["aten._convert_indices_from_coo_to_csr.default"](rows, 4)
+    assert not CRASHES["aten.segment_reduce.default"](data, "sum", lengths=lengths, unsafe=True)
+    assert not CRASHES["aten._pad_packed_sequence.default"](data, lengths, False, 0.0, 0)

@@ -22,7 +22,7 @@ CHECKED: dict[str, dict[str, str]] = {
         "conformance/memory.py:to_cpu.bring": "test_they_are_right_in_this_process_too",
     },
     "examples/npu/tests/test_modes.py": {
-        "decomps/image/upsample_antialias.py:_check_real": "test_dtypes_that_only_the_cpu_rejects_are_computed",
+        "decomps/image/upsample_antialias.py:_is_real": "test_dtypes_that_only_the_cpu_rejects_are_computed",
         "decomps/random/sampling.py:_rrelu": "test_dtypes_that_only_the_cpu_rejects_are_computed",
         "decomps/derived/inplace_and_out.py:_filled_mask": "test_a_value_that_overlaps_its_target_is_refused_off_the_cpu",
         "decomps/shape/indexing.py:_histc": "test_integers_are_counted_where_the_cpu_would_refuse_them",
@@ -67,7 +67,7 @@ CHECKED: dict[str, dict[str, str]] = {
         "decomps/libraries/torchvision/checks.py:check_dtype": "test_off_the_cpu_torchvisions_kernels_take_every_floating_dtype",
     },
     "tests/decomps/linalg/test_lu.py": {
-        "decomps/linalg/lu.py:_check_pivot": "test_without_exchanges_on_other_devices",
+        "decomps/linalg/lu.py:_is_covered": "test_without_exchanges_on_other_devices",
     },
     "tests/decomps/matmul/test_recurrent.py": {
         "decomps/matmul/recurrent.py:pad_packed_sequence": "test_batch_sizes_are_a_row_of_int64_on_the_cpu",
@@ -105,6 +105,15 @@ CHECKED: dict[str, dict[str, str]] = {
         "eager/generators.py:_default_generator": "test_kernels_draw_from_the_default_generator_of_their_device",
         "eager/generators.py:drawing_from": "test_a_generator_of_another_device_is_refused",
         "eager/generators.py:states_of": "test_kernels_draw_from_the_default_generator_of_their_device",
+    },
+    "tests/eager/test_verdict.py": {
+        "eager/crashes.py:_coo_to_csr": "test_values_are_not_read_on_the_meta_device",
+        "eager/crashes.py:_pad_packed_sequence": "test_values_are_not_read_on_the_meta_device",
+        "eager/crashes.py:_segment_reduce": "test_values_are_not_read_on_the_meta_device",
+        "eager/verdict.py:_fact": "test_kinds_of_calls_are_of_a_device",
+        "eager/verdict.py:_refusal_of_devices": "test_tensors_of_two_devices_meet_only_if_one_is_a_number_on_the_cpu",
+        "eager/verdict.py:_verdict": "test_the_meta_kernel_refuses_large_meta_tensors",
+        "eager/verdict.py:ask_once": "test_dtypes_that_only_the_cpu_refuses_are_not_asked_about_elsewhere",
     },
     "tests/eager/test_observe.py": {
         "eager/observe.py:at_home": "test_copies_on_the_cpu_are_of_all_devices_but_meta",
