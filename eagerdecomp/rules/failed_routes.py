@@ -82,7 +82,7 @@ def reason_of_failure(
             f"{rule.op}: its {rule} {reason}\n"
             f"  called as: {describe_call(rule.op, args, kwargs)}\n"
             "  why: it had read data or written to an argument, so no other rule was tried\n"
-            "  what to do: if a kernel of the backend returns wrong numbers, fix it; if all are torch's, report a fault of the rule\n"
+            "  what to do: if a kernel of the backend returns wrong numbers, fix it; else report a fault of the rule\n"
             "  test all kernels: eagerdecomp conformance MODULE:BACKEND"
         ) from error
     return reason
