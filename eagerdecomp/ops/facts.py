@@ -107,7 +107,7 @@ ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
         {"asked": "never"},
         "convolution_overrideable convolution_backward_overrideable _scaled_dot_product_fused_attention_overrideable "
         "_scaled_dot_product_fused_attention_overrideable_backward _nnpack_spatial_convolution _jagged_to_padded_dense_forward "
-        "_padded_dense_to_jagged_forward",
+        "_padded_dense_to_jagged_forward _philox_normal _philox_uniform _resize_output",
     ),
     (
         {"takes_offset": True},
