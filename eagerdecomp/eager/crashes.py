@@ -213,11 +213,11 @@ def _fractional_max_pool3d_backward(
 
 def _nll_loss_backward(
     grad_output: Tensor, self: Tensor, target: Tensor, weight: Any, reduction: int, ignore_index: int, *more: Any, **out: Tensor
-) -> str:
-    """Return whether a class is out of range. The kernel writes there."""
+) -> IndexError | bool:
+    """Return the error of the forward kernel if a class is out of range. This kernel writes there."""
     classes = self.size(1 if self.dim() > 1 else 0) if self.dim() else 0
     wrong = target[(target != ignore_index) & ((target < 0) | (target >= classes))]
-    return f"Target {int(wrong[0])} is out of bounds." if wrong.numel() else ""
+    return IndexError(f"Target {int(wrong[0])} is out of bounds.") if wrong.numel() else False
 
 
 def _binomial(count: Tensor, prob: Tensor, generator: Any = None) -> bool:
@@ -229,9 +229,9 @@ def _always(*args: Any, **kwargs: Any) -> bool:
     return True
 
 
-#: op -> a function of a call's arguments: the message of the error that stands for eager's crash, or True if the call is valid, or
-#: valid as far as a rule finds out; "" or False if eager can be asked.
-CRASHES: Mapping[str, Callable[..., str | bool]] = {
+#: op -> a function of a call's arguments: the error that stands for eager's crash, or the message of a `RuntimeError`; True if the
+#: call is valid, or valid as far as a rule finds out; "" or False if eager can be asked.
+CRASHES: Mapping[str, Callable[..., Exception | str | bool]] = {
     "aten._convert_indices_from_coo_to_csr.default": _coo_to_csr,
     "aten._convert_indices_from_coo_to_csr.out": _coo_to_csr,
     "aten._convert_indices_from_csr_to_coo.default": _csr_to_coo,

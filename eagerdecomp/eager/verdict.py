@@ -207,7 +207,7 @@ def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, An
         args, kwargs = made()
         crash = _would_crash(op, args, kwargs)
     if failed.error is not None or crash:
-        return Verdict(RuntimeError(crash) if failed.error is None and crash is not True else None)
+        return Verdict(_as_error(crash) if failed.error is None else None)
     caught = Caught()
 
     def ask(number: Any) -> Any:
@@ -219,11 +219,15 @@ def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, An
         warnings.simplefilter("always")
         with _below_modes():
             # A C++ kernel that an overload calls prints its warnings to stderr, unless a method of a tensor is running.
-            torch.ones((), device="cpu").apply_(ask)
+            torch.empty((), device="cpu").apply_(ask)
     return Verdict(caught.error, tuple(warned))
 
 
-def _would_crash(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | bool:
+def _as_error(crash: Exception | str | bool) -> Exception | None:
+    return RuntimeError(crash) if isinstance(crash, str) else crash if isinstance(crash, Exception) else None
+
+
+def _would_crash(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exception | str | bool:
     crashes = CRASHES.get(str(op))
     return crashes is not None and crashes(*args, **kwargs)
 
@@ -266,7 +270,7 @@ def _ask_meta(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         given = [mapped(value, _on_meta) for value in args]
         named = {name: mapped(value, _on_meta) for name, value in kwargs.items()}
         named |= {"device": "meta"} if takes_device else {}
-        if isinstance(crash := _would_crash(op, given, named), str) and crash:
+        if _as_error(crash := _would_crash(op, given, named)) is not None and crash:
             return True, 0
         return False, _size(leaves_of(op(*given, **named)))
     return caught.error is not None, 0

@@ -32,7 +32,7 @@ ONE = torch.ones(())
     ids=str,
 )
 def test_gradients_refuse_what_the_kernel_writes_elsewhere(op: Any, args: tuple[Any, ...], words: str) -> None:
-    with pytest.raises(RuntimeError, match=words):
+    with pytest.raises((RuntimeError, IndexError), match=words):
         on_core(lambda: op(*args))
 
 
