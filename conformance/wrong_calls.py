@@ -61,7 +61,7 @@ class Wrong:
 
 def _variants(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield other values for an argument."""
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor) and value.layout is torch.strided:
         for dtype in (torch.int64, torch.bool, torch.float32, torch.bfloat16, torch.complex64):
             if dtype is not value.dtype:
                 yield str(dtype), value.to(dtype)
