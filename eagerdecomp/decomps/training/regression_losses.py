@@ -58,6 +58,8 @@ def _subtractor(self: Tensor, target: Tensor) -> Any:
 
 @rule("aten.mse_loss.default")
 def _mse(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
+    if not 0 <= reduction <= _SUM:
+        return NotImplemented
     return _reducer(elementwise_in_blocks(_squares, self, target), reduction)
 
 

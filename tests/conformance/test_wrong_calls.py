@@ -1,0 +1,39 @@
+"""`conformance/wrong_calls.py`: calls that are wrong in one place raise in the mode as in eager, by class and text."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+from conformance.wrong_calls import SETS, Wrong, differing, in_fork, wrong_calls
+from eagerdecomp.planner.rule_calls import load_calls
+
+DRAWN = random.Random(0).sample(sorted(load_calls()), 120)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ops", SETS)
+@pytest.mark.parametrize("part", range(6))
+def test_wrong_calls_raise_as_in_eager(part: int, ops: str) -> None:
+    found = in_fork(
+        lambda: [text for name in DRAWN[part::6] for one in wrong_calls(name, 0) if (text := differing(one, SETS[ops]()))]
+    )
+    assert found == []
+
+
+def test_calls_of_one_op() -> None:
+    calls = list(wrong_calls("aten.logaddexp.default", 0))
+    assert len(calls) > 5
+    assert [text for one in calls if (text := differing(one, ed.core_aten()))] == []
+
+
+def test_a_call_that_only_the_mode_accepts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Wrong(torch.ops.aten.gelu.default, [torch.ones(3, dtype=torch.int64)], {}, "integers")
+    assert differing(whole, ed.core_aten()) == ""
+    accepting = ed.register_decomposition("aten.gelu.default")(lambda x, approximate="none": torch.ops.aten.abs.default(x))
+    mode = ed.EagerDecompMode
+    monkeypatch.setattr("conformance.wrong_calls.ed.EagerDecompMode", lambda ops: mode(ops, rules=[accepting]))
+    assert "mode  returns" in differing(whole, ed.core_aten())
