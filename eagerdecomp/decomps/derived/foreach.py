@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import OpOverload, overload
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.rules.link import Call, Linkable, link
 from eagerdecomp.rules.rule import Rule, link_when_called, make_rule
@@ -56,33 +57,22 @@ def _per_tensor(packet: str, overload_name: str) -> OpOverload | None:
     return found if found is not None or packet == "pow" else overload(name)
 
 
-# -- checks, with ATen's messages ---------------------------------------------------------------------------------------
+# -- lists that eager refuses --------------------------------------------------------------------------------------------
 
 
 def _check_lists(tensors: Sequence[Any], others: Sequence[Sequence[Any]], scalars: Sequence[Any] | None = None) -> None:
-    if not tensors:
-        raise RuntimeError("Tensor list must have at least one tensor.")
-    for other in others:
-        if len(other) != len(tensors):
-            raise RuntimeError(f"Tensor lists must have the same number of tensors, got {len(tensors)} and {len(other)}")
-    if scalars is not None and len(scalars) != len(tensors):
-        raise RuntimeError("Tensor list must have same number of elements as scalar list.")
+    if not tensors or any(len(other) != len(tensors) for other in (*others, *(() if scalars is None else (scalars,)))):
+        raise Declined
 
 
 def _check_scalar_tensor(other: torch.Tensor) -> None:
-    if other.dim() != 0 or other.numel() != 1:
-        raise RuntimeError(f"scalar tensor expected to be 0 dim but it has {other.dim()} dimensions and {other.numel()} elements.")
+    if other.dim():
+        raise Declined
 
 
 def _check_packed_scalars(scalars: torch.Tensor, length: int) -> None:
-    if scalars.device.type != "cpu":
-        raise RuntimeError(f"Expected scalars to be on CPU, got {scalars.device} instead.")
-    if not scalars.is_contiguous():
-        raise RuntimeError("Expected scalars to be contiguous.")
-    if scalars.dim() != 1:
-        raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {scalars.dim()} instead.")
-    if scalars.size(0) != length:
-        raise RuntimeError(f"Expected length of scalars to match input of length {length} but got {scalars.size(0)} instead.")
+    if scalars.device.type != "cpu" or not scalars.is_contiguous() or scalars.shape != (length,):
+        raise Declined
 
 
 # -- the loops ----------------------------------------------------------------------------------------------------------
@@ -155,10 +145,7 @@ def _scalar_to_powers(one: Callable[..., Any]) -> Callable[..., Any]:
 
 def _products(one: Callable[..., Any]) -> Callable[..., Any]:
     def run(left: Any, right: Any) -> list[Any]:
-        if not left or not right:
-            raise RuntimeError("_foreach_mm requires non-empty tensor lists")
-        if len(left) != len(right):
-            raise RuntimeError("_foreach_mm: self and mat2 must have the same number of tensors")
+        _check_lists(left, (right,))
         return [one(*pair) for pair in zip(left, right, strict=True)]
 
     return run
@@ -168,7 +155,7 @@ def _maxima(one: Callable[..., Any]) -> Callable[..., Any]:
     def run(tensors: Any) -> list[Any]:
         _check_lists(tensors, ())
         if not all(tensor.numel() for tensor in tensors):
-            raise RuntimeError("_foreach_max cannot compute the maximum of an empty tensor; max over zero elements is undefined.")
+            raise Declined
         return [one(tensor) for tensor in tensors]
 
     return run
@@ -387,12 +374,9 @@ def _out_rule(op: OpOverload, variant: OpOverload) -> Rule:
 
     def run(*args: Any, out: Any, **kwargs: Any) -> None:
         results = variant(*args, **kwargs)
-        if len(out) != len(results):
-            raise RuntimeError(f"out= has {len(out)} tensors for {len(results)} results")
+        if [target.dtype for target in out] != [result.dtype for result in results]:
+            raise Declined
         for target, result in zip(out, results, strict=True):
-            if target.dtype is not result.dtype:
-                wanted, found = (str(dtype).removeprefix("torch.") for dtype in (result.dtype, target.dtype))
-                raise RuntimeError(f"Expected out tensor to have dtype {wanted}, but got {found} instead")
             write_out(target, result, ())
 
     return make_rule(op, run)
