@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ __all__ = ["Guard", "raise_stored_errors"]
 
 #: Raises the pending error. A ctypes call checks for one at its end; Python's builtins may skip the check.
 _raise_pending = ctypes.PYFUNCTYPE(None)(("PyErr_Occurred", ctypes.pythonapi))
+
+#: Seconds that the thread gets at exit.
+_LAST_RELEASE = 0.2
 
 #: The autograd nodes in which errors were raised, with the errors. One thread works for the backward passes of all threads.
 _stored: list[tuple[Any, BaseException]] = []
@@ -48,6 +52,7 @@ def _wait_for_autograd_threads_at_exit() -> None:
     def run() -> None:
         leaf = empty_tensor((), torch.float32).requires_grad_()
         torch.autograd.backward(_Nothing.apply(leaf), leaf.detach())  # type: ignore[no-untyped-call]
+        time.sleep(_LAST_RELEASE)  # the thread gets the interpreter to release the objects of this pass
 
     atexit.register(run)
 
