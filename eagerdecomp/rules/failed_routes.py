@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from eagerdecomp._torch.fake import needs_data
 from eagerdecomp._torch.modes import fake_mode_entered
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.eager.verdict import refuse
@@ -43,9 +44,12 @@ class NotOnFakes(RuntimeError):
 def may_be_failed_route(error: Exception, values: Iterable[Any]) -> bool:
     """Return whether an error for a call with these arguments may be a failed route.
 
-    Never the library's own errors, classes of the user's program (of its modes, say), and a fake mode's error for real tensors.
+    Never the library's own errors, classes of the user's program (of its modes, say), values that fake tensors lack, and a fake
+    mode's error for real tensors.
     """
     if isinstance(error, (EagerDecompError, NotOnFakes, MemoryError, torch.OutOfMemoryError, RecursionError, Warning)):
+        return False
+    if needs_data(error):
         return False
     if not isinstance(error, FAKE_TENSOR_ERRORS) or type(error).__module__.partition(".")[0] not in ("builtins", "torch", "struct"):
         return False
