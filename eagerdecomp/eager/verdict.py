@@ -33,7 +33,7 @@ from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 
-__all__ = ["Verdict", "Declined", "ask_once", "lacks_workspace", "refusal", "refuse"]
+__all__ = ["Verdict", "Declined", "ask_once", "is_too_large", "lacks_workspace", "refusal", "refuse"]
 
 #: Calls that take and return more elements are not run before a stand-in was refused.
 _MOST_ELEMENTS = 1_000_000
@@ -284,6 +284,11 @@ def _has_large_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 def _on_meta(value: Any) -> Any:
     return None if isinstance(value, torch.Generator) else on_meta(value)
+
+
+def is_too_large(tensors: Iterable[Tensor]) -> bool:
+    """Return whether a call on these tensors is so large that eager is not asked about it."""
+    return _size([one for one in tensors if not (one.is_meta or isinstance(one, FakeTensor))]) > _FAR_TOO_MANY
 
 
 def _size(values: Iterable[Any]) -> int:

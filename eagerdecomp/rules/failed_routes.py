@@ -15,7 +15,7 @@ import torch
 from eagerdecomp._torch.fake import needs_data
 from eagerdecomp._torch.modes import fake_mode_entered
 from eagerdecomp._torch.tensors import FakeTensor
-from eagerdecomp.eager.verdict import refuse
+from eagerdecomp.eager.verdict import is_too_large, refuse
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import tensors_in
@@ -44,8 +44,8 @@ class NotOnFakes(RuntimeError):
 def may_be_failed_route(error: Exception, values: Iterable[Any]) -> bool:
     """Return whether an error for a call with these arguments may be a failed route.
 
-    Never the library's own errors, classes of the user's program (of its modes, say), values that fake tensors lack, and a fake
-    mode's error for real tensors.
+    Never the library's own errors, classes of the user's program (of its modes, say), values that fake tensors lack, calls that are
+    too large to ask eager about, and a fake mode's error for real tensors.
     """
     if isinstance(error, (EagerDecompError, NotOnFakes, MemoryError, torch.OutOfMemoryError, RecursionError, Warning)):
         return False
@@ -54,6 +54,8 @@ def may_be_failed_route(error: Exception, values: Iterable[Any]) -> bool:
     if not isinstance(error, FAKE_TENSOR_ERRORS) or type(error).__module__.partition(".")[0] not in ("builtins", "torch", "struct"):
         return False
     tensors = [*tensors_in(values)]
+    if is_too_large(tensors):
+        return False
     return not (fake_mode_entered() and tensors and not any(isinstance(one, FakeTensor) for one in tensors))
 
 

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import eagerdecomp as ed
 from eagerdecomp.eager.crashes import CRASHES
-from eagerdecomp.eager.verdict import _kind, _refusal_of_devices, ask_once, refusal
+from eagerdecomp.eager.verdict import _kind, _refusal_of_devices, ask_once, is_too_large, refusal
 
 aten = torch.ops.aten
 NOTHING = ed.infra() | ["aten.as_strided.default"]
@@ -129,6 +129,11 @@ def test_the_meta_kernel_refuses_large_meta_tensors() -> None:
     tall = torch.empty(10**7, 10**7, device="meta")
     assert refusal(aten.mm.default, [tall, tall], {}) is None
     assert refusal(aten.mm.default, [tall, tall[:2]], {}) is not None
+
+
+def test_only_tensors_with_memory_are_too_large_to_ask_about() -> None:
+    assert is_too_large([torch.ones(1).expand(2**60)])
+    assert not is_too_large([torch.ones(1, device="meta").expand(2**60)])
 
 
 def test_tensors_of_two_devices_meet_only_if_one_is_a_number_on_the_cpu() -> None:

@@ -113,6 +113,7 @@ CHECKED: dict[str, dict[str, str]] = {
         "eager/verdict.py:_fact": "test_kinds_of_calls_are_of_a_device",
         "eager/verdict.py:_refusal_of_devices": "test_tensors_of_two_devices_meet_only_if_one_is_a_number_on_the_cpu",
         "eager/verdict.py:_verdict": "test_the_meta_kernel_refuses_large_meta_tensors",
+        "eager/verdict.py:is_too_large": "test_only_tensors_with_memory_are_too_large_to_ask_about",
         "eager/verdict.py:ask_once": "test_dtypes_that_only_the_cpu_refuses_are_not_asked_about_elsewhere",
     },
     "tests/eager/test_observe.py": {

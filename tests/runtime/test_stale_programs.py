@@ -210,8 +210,8 @@ def test_fuzzed_programs_of_one_op_never_run_stale_programs(name: str, monkeypat
 def test_a_key_without_dtypes_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     widen = OpPrograms.widen
 
-    def forgetful(self: OpPrograms, columns: Any, exact: Any) -> Any:
-        kept = [tuple(one for one in some if not one.text.endswith(".dtype")) for some in (columns, exact)]
+    def forgetful(self: OpPrograms, columns: Any, exact: Any, always: Any = ()) -> Any:
+        kept = [tuple(one for one in some if not one.text.endswith(".dtype")) for some in (columns, exact, always)]
         return widen(self, *kept)
 
     monkeypatch.setattr(OpPrograms, "widen", forgetful)
