@@ -12,10 +12,8 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import math
-import os
 import random
 import re
-import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +26,8 @@ from torch import Tensor
 import eagerdecomp as ed
 from eagerdecomp._torch.dispatcher import has_computed_kernel
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name, op_named
-from eagerdecomp.eager.observe import copied
+from eagerdecomp.conformance.workers import Lost, asked
+from eagerdecomp.eager.observe import Caught, copied
 from eagerdecomp.ops.call_text import call_text, parse_call
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.planner.rule_calls import load_calls
@@ -98,11 +97,11 @@ def wrong_calls(name: str, seed: int) -> Iterator[Wrong]:
 
 def outcome(run: Callable[[], Any]) -> tuple[str, str, str]:
     """Return whether a call raises, the class of its error, and its text."""
-    try:
+    with Caught() as caught:
         run()
-    except Exception as error:
-        return "raises", type(error).__name__, str(error).partition("\nException raised from")[0]
-    return "returns", "", ""
+    if caught.error is None:
+        return "returns", "", ""
+    return "raises", type(caught.error).__name__, str(caught.error).partition("\nException raised from")[0]
 
 
 def differing(wrong: Wrong, ops: ed.OpSet) -> str:
@@ -122,24 +121,6 @@ def differing(wrong: Wrong, ops: ed.OpSet) -> str:
     return ""
 
 
-def in_fork(run: Callable[[], Sequence[str]]) -> Sequence[str] | int:
-    """Return what a function returns in a forked process, or the signal that ended it."""
-    readable, writable = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(readable)
-        signal.alarm(60)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # kernels print warnings
-        with os.fdopen(writable, "w") as out:
-            out.write("\0".join(run()))
-        os._exit(0)
-    os.close(writable)
-    with os.fdopen(readable) as text:
-        found = text.read()
-    _, status = os.waitpid(child, 0)
-    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else [one for one in found.split("\0") if one]
-
-
 def main() -> int:
     """Run all ops; print the calls that differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -157,10 +138,10 @@ def main() -> int:
         if not drawn:
             continue
         calls += len(drawn)
-        found = in_fork(lambda: [text for one in drawn if (text := differing(one, ops))])  # noqa: B023 - called at once
-        if isinstance(found, int):
+        found = asked(lambda: [text for one in drawn if (text := differing(one, ops))])  # noqa: B023 - called at once
+        if isinstance(found, Lost):
             crashed += 1
-            print(f"{name}: ended by signal {found}", flush=True)
+            print(f"{name}: {found}", flush=True)
             continue
         wrong += len(found)
         for text in found:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from conformance.wrong_calls import SETS, Wrong, differing, in_fork, wrong_calls
+from conformance.wrong_calls import SETS, Wrong, differing, wrong_calls
+from eagerdecomp.conformance.workers import asked
 from eagerdecomp.planner.rule_calls import load_calls
 
 DRAWN = random.Random(0).sample(sorted(load_calls()), 120)
@@ -18,7 +19,7 @@ DRAWN = random.Random(0).sample(sorted(load_calls()), 120)
 @pytest.mark.parametrize("ops", SETS)
 @pytest.mark.parametrize("part", range(6))
 def test_wrong_calls_raise_as_in_eager(part: int, ops: str) -> None:
-    found = in_fork(
+    found = asked(
         lambda: [text for name in DRAWN[part::6] for one in wrong_calls(name, 0) if (text := differing(one, SETS[ops]()))]
     )
     assert found == []
