@@ -2,8 +2,8 @@
 
 A rule says what it can do; only eager says no. So rules do not restate eager's checks. Eager is asked
 
-- if nobody handled a call, before `UnsupportedOpError` is raised (`refusal`)
-- if a rule or a kernel raised an error: it is the user's if eager raises too, else the next rule is tried (`refusal`)
+- if nobody handled a call, before `UnsupportedOpError` is raised (`refuse`)
+- if a rule or a kernel raised an error: it is the user's if eager raises too, else the next rule is tried (`refuse`)
 - about each new kind of call that a recorded rule runs, so that the rule does not accept what eager refuses (`ask_once`)
 
 For a linked rule nothing is asked. It returns ``NotImplemented``, or raises `Declined`, for the calls that it does not cover; then
@@ -127,8 +127,7 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, 
     """Ask eager about a call of a new kind: of other dtypes, ranks, layouts or scalars, or with other sizes equal.
 
     The first question is a small stand-in of the call. Only if eager refuses that, the call itself is the next one. A kind that
-    eager accepts without a warning is remembered for the life of the process. For fake tensors, the
-    meta kernel is asked at each call.
+    eager accepts without a warning is remembered for the life of the process. For fakes, the meta kernel is asked at each call.
 
     Args:
         op: the overload.
@@ -211,7 +210,7 @@ def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, An
     caught = Caught()
 
     def ask(number: Any) -> Any:
-        with caught, _below_modes(), torch.random.fork_rng(devices=[], enabled=facts_of(op).is_random):
+        with caught, torch.random.fork_rng(devices=[], enabled=facts_of(op).is_random):
             op(*args, **kwargs)
         return number
 
@@ -224,7 +223,9 @@ def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, An
 
 
 def _as_error(crash: Exception | str | bool) -> Exception | None:
-    return RuntimeError(crash) if isinstance(crash, str) else crash if isinstance(crash, Exception) else None
+    if isinstance(crash, str):
+        return RuntimeError(crash) if crash else None
+    return crash if isinstance(crash, Exception) else None
 
 
 def _would_crash(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exception | str | bool:
@@ -270,7 +271,7 @@ def _ask_meta(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         given = [mapped(value, _on_meta) for value in args]
         named = {name: mapped(value, _on_meta) for name, value in kwargs.items()}
         named |= {"device": "meta"} if takes_device else {}
-        if _as_error(crash := _would_crash(op, given, named)) is not None and crash:
+        if _as_error(_would_crash(op, given, named)) is not None:
             return True, 0
         return False, _size(leaves_of(op(*given, **named)))
     return caught.error is not None, 0

@@ -242,7 +242,7 @@ class Recorder(DispatchMode):
     def _reason_of_failure(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception) -> str:
         """Return why an error that a rule raised is a failed route; "" if the error propagates.
 
-        It always propagates from a user's rule, from a rule that has read data, and from one that has written to an argument.
+        No other rule follows one that has read data or written to an argument; see `reason_of_failure`.
         """
         args, kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
         read = any(facts_of(call.op).reads_data and not facts_of(call.op).reads_masks for call in self._calls[start:])

@@ -72,25 +72,6 @@ def _inplace_linker(op: OpOverload, variant: OpOverload) -> Callable[[Call], Cal
     return link
 
 
-#: Op -> whether eager refuses a call, though it accepts the call of the functional variant and can cast its result.
-_REFUSED: dict[str, Callable[..., bool]] = {
-    "aten._int_mm.out": lambda self, mat2, *, out: (
-        out.dtype is not torch.int32 or not out.is_contiguous() or out.shape != (self.size(0), mat2.size(1))
-    ),
-    "aten.abs_.default": lambda self: self.is_complex(),
-    "aten.heaviside.out": lambda self, values, *, out: out.dtype is not self.dtype,
-    "aten.ldexp.out": lambda self, other, *, out: _is_no_ldexp(self, out),
-    "aten.ldexp_.default": lambda self, other: _is_no_ldexp(self, self),
-    "aten.mean.dtype_out": lambda self, *, dtype=None, out: not can_cast(self.dtype, out.dtype) or _is_no_mean(self, dtype),
-    "aten.mean.out": lambda self, *more, dtype=None, out: _is_no_mean(self, dtype),
-    "aten.nansum.out": lambda self, *more, dtype=None, out: (
-        bool(self.numel()) and self.dtype.is_floating_point and not (dtype or out.dtype).is_floating_point
-    ),
-    "aten.std.correction_out": lambda *args, **kwargs: _is_no_spread(*args, **kwargs),
-    "aten.var.correction_out": lambda *args, **kwargs: _is_no_spread(*args, **kwargs),
-}
-
-
 def _is_no_ldexp(self: Tensor, target: Tensor) -> bool:
     return not self.dtype.is_complex and not can_cast(floating(self.dtype), target.dtype)
 
@@ -106,6 +87,25 @@ def _is_no_spread(self: Tensor, dim: Sequence[int] | None = None, *more: Any, ou
     if all(size == 1 for place, size in enumerate(self.shape) if place not in dims):  # eager fills in a single number
         return self.dtype in HALF and (out.dtype.is_complex or (out.dtype.is_floating_point and out.dtype not in HALF))
     return out.dtype.is_complex
+
+
+#: Op -> whether eager refuses a call, though it accepts the call of the functional variant and can cast its result.
+_REFUSED: dict[str, Callable[..., bool]] = {
+    "aten._int_mm.out": lambda self, mat2, *, out: (
+        out.dtype is not torch.int32 or not out.is_contiguous() or out.shape != (self.size(0), mat2.size(1))
+    ),
+    "aten.abs_.default": lambda self: self.is_complex(),
+    "aten.heaviside.out": lambda self, values, *, out: out.dtype is not self.dtype,
+    "aten.ldexp.out": lambda self, other, *, out: _is_no_ldexp(self, out),
+    "aten.ldexp_.default": lambda self, other: _is_no_ldexp(self, self),
+    "aten.mean.dtype_out": lambda self, *, dtype=None, out: not can_cast(self.dtype, out.dtype) or _is_no_mean(self, dtype),
+    "aten.mean.out": lambda self, *more, dtype=None, out: _is_no_mean(self, dtype),
+    "aten.nansum.out": lambda self, *more, dtype=None, out: (
+        bool(self.numel()) and self.dtype.is_floating_point and not (dtype or out.dtype).is_floating_point
+    ),
+    "aten.std.correction_out": _is_no_spread,
+    "aten.var.correction_out": _is_no_spread,
+}
 
 
 def _declining(refused: Callable[..., bool], functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
