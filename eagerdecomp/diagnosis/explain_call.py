@@ -30,7 +30,7 @@ from eagerdecomp.program.key import Guard, exact_guards, guard_values, key_label
 from eagerdecomp.program.passes import PIPELINE
 from eagerdecomp.program.symbolic_sizes import plain
 from eagerdecomp.rules.rule import NoRoute, Rule
-from eagerdecomp.tracing.recorder import Recorder
+from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 
 __all__ = ["conditions", "explain", "explain_on", "one_overload"]
 
@@ -173,6 +173,11 @@ def _explain(
             words = str(unsupported_error(planner, op, values, named, failure))
             return Explanation(
                 verdict=f"no route: {words}", rules=_rule_verdicts(planner, op, recorder.tree.ways), tree=recorder.tree, **fields
+            )
+        except MakesSparse:
+            rules = _rule_verdicts(planner, op, recorder.tree.ways)
+            return Explanation(
+                verdict="decomposed again at every call: it makes a sparse tensor", rules=rules, tree=recorder.tree, **fields
             )
         recording = recorder.recording(result)
     fields.update(tree=recorder.tree, rules=_rule_verdicts(planner, op, recorder.tree.ways))
@@ -372,6 +377,9 @@ class _TreeRecorder(Recorder):
         try:
             result = super()._apply(rule, args, kwargs)
             verdict = "does not cover this call" if result is NotImplemented else "used"
+        except MakesSparse:
+            verdict = "used"
+            raise
         except NoRoute as failure:
             verdict = _reason(rule, failure)
             raise

@@ -2,7 +2,8 @@
 
 A tensor is its dtype and sizes, with strides if it is not contiguous: ``f32[8, 64]``, ``bf16[3, 4][1, 3]``, ``i64[]``. A sparse
 tensor is written as a conversion of a dense one: ``coo(f32[8, 64])``, ``csr(f32[8, 64])``. If it has dense dimensions, the
-number of sparse dimensions follows: ``coo(f32[8, 64], 1)``. Other arguments are Python literals, or names in torch:
+number of sparse dimensions follows: ``coo(f32[8, 64], 1)``. A tensor with values is its dtype and a list: ``i64([3, 0])``; it
+is read but not written. Other arguments are Python literals, or names in torch:
 ``[1, -2]``, ``None``, ``2j``, ``inf``, ``torch.float16``, ``channels_last``.
 """
 
@@ -190,6 +191,8 @@ class _Reader:
             return self._number(node)
         if isinstance(node, ast.Call) and self._name(node.func) in _LAYOUTS and 1 <= len(node.args) <= 2 and not node.keywords:
             return self._sparse(node)
+        if isinstance(node, ast.Call) and self._name(node.func) in _DTYPES and len(node.args) == 1 and not node.keywords:
+            return self._values(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
             raise self._fault_at(node.func.end_col_offset, "strides go in brackets: write f32[4, 4][1, 4]")
         name = self._name(node)
@@ -227,6 +230,13 @@ class _Reader:
         try:
             return _LAYOUTS[self._name(node.func)](*values)
         except (RuntimeError, NotImplementedError) as error:
+            raise self._fault_at(node.col_offset, f"this tensor cannot be made: {str(error).splitlines()[0]}") from None
+
+    def _values(self, node: ast.Call) -> Tensor:
+        values = self._value(node.args[0])
+        try:
+            return torch.tensor(values, dtype=_DTYPES[self._name(node.func)])
+        except (ValueError, TypeError, RuntimeError) as error:
             raise self._fault_at(node.col_offset, f"this tensor cannot be made: {str(error).splitlines()[0]}") from None
 
     def _sizes(self, node: ast.expr) -> tuple[int, ...]:

@@ -117,12 +117,12 @@ class MissPath:
     ) -> str:
         """Ask eager about a call of a new kind, and emit eager's warnings. Return why no program may replace it, or "".
 
-        Not inside another rule, which may pass what eager refuses, for a user's rule, and for compositions, which check themselves.
+        Not inside another rule, which may pass what eager refuses, and for a user's rule.
 
         Raises:
             NoRoute: if eager refuses the call.
         """
-        if self._running.chain or not rules or rules[0].source in ("user", "composite"):
+        if self._running.chain or not rules or rules[0].source == "user":
             return ""
         verdict = ask_once(op, args, kwargs, sized=sized)
         _refuse(op, verdict)

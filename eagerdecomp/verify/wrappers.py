@@ -204,7 +204,7 @@ class Verifying:
                 # If a kernel may return other strides than eager, so may the ops that use its result.
                 others: Strides = "any" if state.other_strides > other_strides else "exact"
                 allowed = strides_of_kernel(op, *call.kept()) if kernel else others
-                found = self._difference(call, want, have, drew, allowed)
+                found = self._difference(call, want, have, drew, allowed, errors=not kernel)
             why = self._not_verified(want, have)
             with self._lock:
                 if why:
@@ -242,7 +242,9 @@ class Verifying:
         here = any(_device_type(one) == device for one in every)
         return "" if here or not any(_device_type(one) for one in every) else _NOT_ON_DEVICE
 
-    def _difference(self, call: Call, want: Observed, have: Observed, drew: bool, allowed: Strides) -> Difference | None:
+    def _difference(
+        self, call: Call, want: Observed, have: Observed, drew: bool, allowed: Strides, *, errors: bool
+    ) -> Difference | None:
         why = self._not_verified(want, have)
         if why == _NO_KERNEL or (why and self._on_other_device):
             return None
@@ -251,7 +253,7 @@ class Verifying:
             if strayed is not None:
                 return strayed
             have = _on_cpu(have)
-        compare = functools.partial(difference, call.op, *call.kept(), want, have, eager(call.op), values=not drew)
+        compare = functools.partial(difference, call.op, *call.kept(), want, have, eager(call.op), values=not drew, errors=errors)
         found = compare(loose=self._spec.tolerance)
         if found is None or found.kind != "strides" or allowed == "exact":
             return found

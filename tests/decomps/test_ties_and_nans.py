@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -139,45 +138,6 @@ def test_the_mode_of_a_long_row_and_a_place_of_it(dtype: torch.dtype) -> None:
     assert_same(x.gather(-1, index[:, None])[:, 0], value)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.complex64])
-@pytest.mark.parametrize(
-    "name", ["median", "unique", "unique_consecutive", "searchsorted", "bucketize", "index_reduce to products"]
-)
-def test_refusals(name: str, dtype: torch.dtype) -> None:
-    agrees(RUNS[name], torch.tensor([1, 0, 1, 1]).to(dtype))
-    agrees(RUNS[name], torch.tensor([[1, 0], [1, 1]]).to(dtype))
-
-
-#: What several checks refuse: the first of eager's speaks.
-REFUSED: dict[str, Callable[[Tensor], Any]] = {
-    "kthvalue": lambda x: torch.kthvalue(x, 1),
-    "kthvalue out of range": lambda x: torch.kthvalue(x, 9),
-    "median": lambda x: torch.median(x, 0),
-    "median along no dimension": lambda x: torch.median(x, 3),
-    "median of all": torch.median,
-    "nanmedian": lambda x: torch.nanmedian(x, 0),
-    "bincount": torch.bincount,
-    "bincount to a negative length": lambda x: torch.bincount(x, minlength=-1),
-    "histogram": lambda x: torch.histogram(x, 3),
-    "histogram of no bins": lambda x: torch.histogram(x, 0),
-    "histogram of a range": lambda x: torch.histogram(x, 3, range=(0.0, 1.0)),
-    "histogram between edges of another type": lambda x: torch.histogram(x, torch.tensor([0.0, 1.0])),
-    "histogramdd of no bins": lambda x: torch.histogramdd(x.reshape(-1, 1), [0]),
-}
-
-
-@pytest.mark.parametrize("dtype", [torch.bool, torch.complex64, torch.int64, torch.float16])
-@pytest.mark.parametrize("name", REFUSED)
-def test_the_first_refusal_is_eagers(name: str, dtype: torch.dtype) -> None:
-    for x in (torch.ones((), dtype=dtype), torch.ones(2, dtype=dtype), torch.ones(0, dtype=dtype), torch.ones(2, 0, dtype=dtype)):
-        kind, want = outcome(lambda: REFUSED[name](x))  # noqa: B023 - called at once
-        if kind == "error":
-            with pytest.raises(type(want), match=f"^{re.escape(str(want))}$"):
-                on_core(lambda: REFUSED[name](x), cache=CACHE)  # noqa: B023
-        else:
-            agrees(REFUSED[name], x)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool])
 @pytest.mark.parametrize("number", [1, -1, 300, 1.1, True])
@@ -198,14 +158,6 @@ def test_the_median_of_nothing(dtype: torch.dtype) -> None:
 def test_unique_slices_of_nothing_and_of_dimensions_that_are_not(shape: tuple[int, ...], dim: int) -> None:
     for run in (torch.unique, torch.unique_consecutive):
         check(lambda x: run(x, dim=dim, return_inverse=True, return_counts=True), torch.ones(shape))  # noqa: B023
-
-
-def test_what_scatter_refuses() -> None:
-    x, index = torch.ones(3), torch.tensor([0, 1])
-    check(lambda: torch.scatter(x, 0, index, torch.ones(2), reduce="mean"))
-    check(lambda: torch.scatter(x, 0, index, torch.ones(2, dtype=torch.float64), reduce="add"))
-    check(lambda: torch.scatter(x, 0, index + 2, torch.ones(2), reduce="add"))
-    check(lambda: torch.scatter(x, 0, index, torch.ones(2), reduce="add", out=torch.empty(3)))
 
 
 ORDER_STATISTICS: dict[str, Callable[[Tensor], Any]] = {

@@ -370,3 +370,10 @@ def test_a_storage_is_reported_by_its_length() -> None:
     explanation = str(ed.explain("aten.as_strided_", torch.randn(300, 300), [4], [1]))
     assert len(explanation) < 10_000
     assert "storage of 360000 bytes" in explanation
+
+
+def test_a_call_that_makes_a_sparse_tensor_is_decomposed_again_each_time() -> None:
+    op, call = "aten.sparse_compressed_tensor.comp_plain_value", "i64[3], i64[2], f32[2], layout=torch.sparse_csr"
+    found = explained(op, call, supported_ops=CORE)
+    assert found.verdict == "decomposed again at every call: it makes a sparse tensor"
+    assert found.rules[0].verdict == "used"

@@ -104,12 +104,6 @@ ON_FEW = ("addbmm", "addmm", "celu", "clamp", "clamp_max", "elu", "hardtanh", "s
 ON_PRIMS = ("add", "add.Scalar", "addmm", "cdist", "hardtanh", "pow", "scatter")
 
 
-@pytest.mark.parametrize("name", ["softplus", "threshold", "softplus_backward"])
-def test_scalars_out_of_a_16_bit_range_raise_eagers_error(name: str) -> None:
-    for number in (1e300, 1.5):
-        check(CALLS[name], _ones(torch.float16, 3, 3), number)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.complex64])
 @pytest.mark.parametrize("name", CALLS)
@@ -128,35 +122,6 @@ def test_scalar_arguments_out_of_the_range_of_the_dtype_equal_eager(number: floa
         check(run.default, x, x, y, 0, number)
     check(aten.normal_.default, x, number, 0.0)
     check(aten.lerp.Scalar, x, y, -(2**63))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint64])
-def test_uncommon_dtypes_raise_eagers_error(dtype: torch.dtype) -> None:
-    for x in (_ones(dtype, 3, 3), _ones(dtype, 0, 3), _ones(dtype, 3)):
-        at = torch.zeros([x.size(0)], dtype=torch.int64)
-        for run in (
-            *(aten.tril.default, aten.triu_.default, aten.signbit.default, aten.bernoulli_.float),
-            *(lambda x, op=op: op(x, 0.5) for op in (aten.bernoulli.p, aten.geometric_.default, aten.geometric.default)),
-            *(lambda x, op=op: op(x, 0) for op in (aten.cumsum_.default, aten.cumprod_.default)),
-            *(lambda x, name=name: getattr(aten, name)(x, x) for name in ("isin", "masked_select")),
-            lambda x, at=at: aten.take(x, at),
-            lambda x: aten.masked_select(x, torch.zeros([3], dtype=torch.bool)),
-            lambda x: aten.masked_select(x, torch.ones([3], dtype=torch.bool)),
-            lambda x: aten.nonzero_static(x, size=0),
-            lambda x: aten.pixel_shuffle(x.expand(4, 3, 3), 2),
-            lambda x: aten.pixel_unshuffle(x.expand(4, *x.shape), 1),
-            lambda x: aten.channel_shuffle(x.expand(1, 4, *x.shape), 2),
-        ):
-            check(run, x)
-
-
-@pytest.mark.full
-def test_index_copy_rejects_indices_that_are_not_int64() -> None:
-    x, rows = torch.zeros(4, 3), torch.ones(2, 3)
-    for index in (torch.tensor([0, 1]), torch.tensor([0, 1], dtype=torch.int32), torch.tensor([False, True]), torch.ones(1, 2)):
-        for source in (rows, rows[:, :2], rows[0], rows.double()):
-            check(aten.index_copy.default, x, 0, index, source)
 
 
 @pytest.mark.full

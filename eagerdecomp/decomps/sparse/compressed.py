@@ -33,9 +33,11 @@ def compressed_parts(self: Tensor) -> tuple[Any, Any, Any]:
     return aten.ccol_indices.default(self), aten.row_indices.default(self), aten.values.default(self)
 
 
-def make_compressed(ends: Tensor, places: Tensor, values: Tensor, size: Sequence[int], layout: torch.layout) -> Any:
-    """Return the matrix with these parts."""
-    options = {"dtype": values.dtype, "layout": layout, "device": values.device}
+def make_compressed(
+    ends: Tensor, places: Tensor, values: Tensor, size: Sequence[int], layout: torch.layout, *, dtype: torch.dtype | None = None
+) -> Any:
+    """Return the matrix with these parts. torch checks that `dtype` is that of the values, which is the default."""
+    options = {"dtype": dtype or values.dtype, "layout": layout, "device": values.device}
     return aten._sparse_compressed_tensor_unsafe.default(ends, places, values, list(size), **options)
 
 
@@ -86,7 +88,7 @@ def _made(
 ) -> Any:
     if _checked() or layout is None or pin_memory:
         return NotImplemented
-    return make_compressed(compressed_indices, plain_indices, values, size, layout)
+    return make_compressed(compressed_indices, plain_indices, values, size, layout, dtype=dtype or torch.get_default_dtype())
 
 
 @rule("aten.sparse_compressed_tensor.comp_plain_value", takes_sparse=True)
@@ -109,7 +111,7 @@ def _made_without_size(
         width = int(aten._local_scalar_dense.default(aten.amax.default(plain_indices))) + 1
     height = compressed_indices.shape[0] - 1
     size = [height, width] if layout is torch.sparse_csr else [width, height]
-    return make_compressed(compressed_indices, plain_indices, values, size, layout)
+    return make_compressed(compressed_indices, plain_indices, values, size, layout, dtype=dtype or torch.get_default_dtype())
 
 
 @rule("aten.sparse_sampled_addmm.default", takes_sparse=True)

@@ -112,20 +112,6 @@ def test_out_lists_are_written_and_nothing_is_returned(op: OpOverload) -> None:
     check(op, *args, out=[torch.empty(2, 2, dtype=torch.int32)] * 2, **named)
 
 
-@pytest.mark.parametrize("op", FUNCTIONAL_AND_INPLACE, ids=str)
-def test_list_lengths_are_checked_with_torchs_message(op: OpOverload) -> None:
-    lists = [position for position, argument in enumerate(facts_of(op).arguments) if argument.is_list]
-    if str(op) in WITHOUT_RULE:
-        pytest.skip("not ours")
-    for short in [(position,) for position in lists] if len(lists) > 1 else []:
-        args, named = sample(op, count=2)
-        for position in short:
-            args[position] = args[position][:1]
-        assert_same_error(op, args, named)
-    args, named = sample(op, count=2)
-    assert_same_error(op, [[] if isinstance(arg, list) else arg for arg in args], named)
-
-
 def assert_same_error(op: OpOverload, args: list[Any], named: dict[str, Any]) -> None:
     with pytest.raises(RuntimeError) as eager:
         op(*args, **named)
@@ -341,11 +327,6 @@ def test_small_tensors_that_share_memory_are_computed_one_after_the_other() -> N
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.int64])
 def test_many_small_tensors_of_other_types_are_eagers(op: OpOverload, dtype: torch.dtype) -> None:
     check(op, *([of_size(3).to(dtype) for _ in range(16)] for _ in range(3)), 2)
-
-
-@pytest.mark.parametrize("value", [1j, True, [0.5] * 15 + [1j]], ids=str)
-def test_numbers_that_many_small_tensors_refuse_are_eagers(value: Any) -> None:
-    check(torch._foreach_addcmul_, *([of_size(3) for _ in range(16)] for _ in range(3)), value)
 
 
 @pytest.mark.parametrize("last", [of_size(3).double(), of_size(1), of_size(4)], ids=["type", "broadcast", "refused"])

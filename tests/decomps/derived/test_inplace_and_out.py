@@ -377,24 +377,6 @@ def test_sums_and_products_are_computed_in_the_type_of_out(name: str, target: to
         check(lambda x, out: getattr(torch, name)(x, 0, dtype=torch.float32, out=out), x, out)
 
 
-@pytest.mark.parametrize(
-    ("op", "args", "dtype"),
-    [
-        (aten.argmin.out, (X,), torch.float32),
-        (aten.mul.Scalar_out, (X, 2.0), torch.float64),
-        (aten.isnan.out, (X,), torch.float32),
-        (aten.gather.out, (X, 1, torch.zeros(3, 4, dtype=torch.int64)), torch.float64),
-        (aten.linalg_inv.out, (torch.eye(3, 4)[:, :3],), torch.float64),
-        (aten.upsample_nearest1d.out, (torch.rand(1, 2, 3), [6]), torch.float64),
-    ],
-    ids=lambda value: "args" if isinstance(value, tuple) else str(value),
-)
-def test_what_writes_its_own_dtype_alone_refuses_an_out_of_another(
-    op: Callable[..., Any], args: tuple[Any, ...], dtype: torch.dtype
-) -> None:
-    check(op, *args, out=torch.zeros(0, dtype=dtype))
-
-
 def test_the_dtype_of_each_of_several_outputs_is_checked() -> None:
     values, places = torch.zeros(3), torch.zeros(3)
     check(lambda x, one, other: torch.topk(x, 1, out=(one, other)), X, values, places)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from on_core import CORE, check, check_error_text, kernel_calls, on_core
+from on_core import CORE, check, kernel_calls, on_core
 
 import eagerdecomp as ed
 
@@ -80,14 +79,6 @@ def test_the_last_nan_of_a_window_wins_and_the_first_of_equals(op: Any) -> None:
         check(op, x, size, ops=CORE - {op}, exact=True)
 
 
-@pytest.mark.parametrize("size", [[2], [-1, 2]])
-@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (4, 5), (2, 0, 4, 5), (0, 3, 4, 5)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
-def test_adaptive_maxima_refuse_what_eager_refuses(shape: tuple[int, ...], size: list[int], dtype: torch.dtype) -> None:
-    for output_size in (size, [2, 2]):
-        check(aten.adaptive_max_pool2d, torch.ones(shape, dtype=dtype), output_size)
-
-
 @pytest.mark.parametrize(("dims", "shape"), [(2, (0, 4, 6)), (3, (0, 4, 4, 6)), (3, (0, 2, 4, 4, 6))], ids=str)
 def test_adaptive_maxima_of_no_channels_or_no_images_have_gradients(dims: int, shape: tuple[int, ...]) -> None:
     check(ADAPTIVE[dims], torch.ones(shape), [2] * dims)
@@ -150,25 +141,6 @@ def test_fractional_maxima(dims: int, kernel: Any, size: Any, layout: str, dtype
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ([2], [2, 2], (2, 3, 2)),
-        ([2, 2], [2], (2, 3, 2)),
-        ([2, 2], [5, 2], (2, 3, 2)),
-        ([2, 2], [2, 2], (3, 2)),
-        ([2, 2], [2, 2], (1, 3, 2)),
-        ([2, 2], [2, 2], (2, 1, 2)),
-        ([2, 2], [2, 2], (2, 3, 3)),
-        ([2, 2], [0, 2], (2, 3, 2)),
-    ],
-)
-def test_fractional_maxima_refuse_what_eager_refuses(arguments: Any) -> None:
-    kernel, size, samples = arguments
-    for x in (sample(2), sample(2).double(), sample(2)[:, :, :0], sample(2)[0, 0], sample(2)[:0]):
-        check(aten.fractional_max_pool2d, x, kernel, size, torch.full(samples, 0.3))
-
-
-@pytest.mark.parametrize(
     "options",
     [
         {"kernel_size": 2},
@@ -183,13 +155,6 @@ def test_fractional_maxima_refuse_what_eager_refuses(arguments: Any) -> None:
 def test_gradient_of_averages_of_volumes(options: dict[str, Any], layout: str) -> None:
     check(gradient, sample(3, layout=layout), F.avg_pool3d, **options)
     check(gradient, sample(3, torch.float64, layout), F.avg_pool3d, **options)
-
-
-def test_averages_of_volumes_refuse_float16_and_bfloat16_as_eager_does() -> None:
-    x, grad = sample(3, torch.bfloat16), torch.ones(2, 3, 1, 2, 2, dtype=torch.bfloat16)
-    check(aten.avg_pool3d_backward, grad, x, [2] * 3, [], [0] * 3, False, True, None)
-    check(aten.avg_pool3d_backward, grad.float(), x.float(), [2] * 3, [], [0] * 3, False, True, 0)
-    check(aten.avg_pool3d_backward, grad.float()[:, :, :, :1], x.float(), [2] * 3, [], [0] * 3, False, True, None)
 
 
 @pytest.mark.full
@@ -278,60 +243,10 @@ def test_out_of_max_pool3d_keeps_its_strides_without_a_batch(batch: tuple[int, .
 
 
 PLANES, VOLUMES = ((2, 3, 4, 5), (2, 3, 2, 2)), ((2, 3, 4, 5, 6), (2, 3, 2, 2, 3))
-LONG, INT, DOUBLE = torch.int64, torch.int32, torch.float64
 
 
 def _z(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.zeros(shape, dtype=dtype)
-
-
-def _wrong_gradients(x: tuple[int, ...], g: tuple[int, ...]) -> dict[str, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Gradient, input and indices that do not fit together."""
-    wide, none = (*g[:-1], g[-1] + 1), (*g[:-1], 0)
-    return {
-        "a gradient with more dimensions": (_z((1, 1, *g)), _z(x), _z(g, LONG)),
-        "a gradient with one dimension": (_z((3,)), _z(x), _z(g, LONG)),
-        "an empty gradient": (_z(none), _z(x), _z(g, LONG)),
-        "an empty gradient of another dtype": (_z(none, DOUBLE), _z(x), _z(g, LONG)),
-        "a wide gradient": (_z(wide), _z(x), _z(g, LONG)),
-        "a wide gradient of another dtype": (_z(wide, DOUBLE), _z(x), _z(g, LONG)),
-        "a gradient without batch": (_z(g[1:]), _z(x), _z(g, LONG)),
-        "a gradient of another dtype": (_z(g, DOUBLE), _z(x), _z(g, LONG)),
-        "another dtype, and int32 indices": (_z(g, DOUBLE), _z(x), _z(g, INT)),
-        "int32 indices": (_z(g), _z(x), _z(g, INT)),
-        "int32 indices, too few dimensions": (_z(g), _z(x), _z(g[1:], INT)),
-        "int32 indices, too wide": (_z((*g[:-1], 9)), _z(x), _z(wide, INT)),
-        "integers": (_z(g, LONG), _z(x, LONG), _z(g, LONG)),
-        "integers, and int32 indices": (_z(g, LONG), _z(x, LONG), _z(g, INT)),
-        "complex numbers": (_z(g, torch.complex64), _z(x, torch.complex64), _z(g, LONG)),
-        "an input without batch": (_z(g), _z(x[1:]), _z(g, LONG)),
-        "an input of two dimensions": (_z(g), _z((4, 5)), _z(g, LONG)),
-    }
-
-
-def _backwards(dims: int, g: tuple[int, ...]) -> dict[str, Callable[..., Any]]:
-    twos, ones, zeros = [2] * dims, [1] * dims, [0] * dims
-    fractional = getattr(torch.ops.aten, f"fractional_max_pool{dims}d_backward")
-    pooled = getattr(torch.ops.aten, f"max_pool{dims}d_with_indices_backward")
-    return {
-        "adaptive": getattr(torch.ops.aten, f"adaptive_max_pool{dims}d_backward"),
-        "fractional": lambda grad, x, indices: fractional(grad, x, twos, list(g[-dims:]), indices),
-        "max": lambda grad, x, indices: pooled(grad, x, twos, twos, zeros, ones, False, indices),
-    }
-
-
-@pytest.mark.parametrize("kind", ["adaptive", "fractional", "max"])
-@pytest.mark.parametrize(("x", "g"), [PLANES, VOLUMES], ids=["planes", "volumes"])
-def test_gradients_of_maxima_refuse_what_does_not_fit(x: tuple[int, ...], g: tuple[int, ...], kind: str) -> None:
-    run = _backwards(len(x) - 2, g)[kind]
-    for arguments in _wrong_gradients(x, g).values():
-        check_error_text(lambda: run(*arguments))  # noqa: B023 - called at once
-
-
-@pytest.mark.parametrize("indices", [(3, 2, 2), (2, 3, 2, 3), (5, 3, 2, 2)], ids=str)
-def test_gradients_of_fractional_maxima_refuse_indices_of_other_sizes(indices: tuple[int, ...]) -> None:
-    x, g = PLANES
-    check_error_text(lambda: torch.ops.aten.fractional_max_pool2d_backward(_z(g), _z(x), [2, 2], [2, 2], _z(indices, LONG)))
 
 
 @pytest.mark.parametrize("count", [(1, 1, 1), (2, 2, 2), (3, 4, 5)])
@@ -340,30 +255,3 @@ def test_the_gradient_of_max_pool3d_takes_the_size_of_the_output_from_the_gradie
     g, indices = torch.randn(2, 3, *count), torch.randint(0, 120, (2, 3, *count))
     options = [2] * 3, [2] * 3, [0] * 3, [1] * 3, False
     check(lambda g: torch.ops.aten.max_pool3d_with_indices_backward(g, _z(VOLUMES[0]), *options, indices), g)
-
-
-OPTIONS: dict[str, dict[str, Any]] = {
-    "a kernel of nothing": {"kernel": [0, 2, 2]},
-    "no stride": {"stride": [0, 1, 1]},
-    "no dilation": {"dilation": [1, 0, 1]},
-    "much padding": {"padding": [2, 2, 1]},
-    "few kernel sizes": {"kernel": [2, 2]},
-    "few strides": {"stride": [2, 2]},
-    "few paddings": {"padding": [1, 1]},
-    "many dilations": {"dilation": [1, 1, 1, 1]},
-}
-
-
-@pytest.mark.parametrize("given", OPTIONS.values(), ids=OPTIONS)
-def test_options_that_max_pool3d_and_its_gradient_refuse(given: dict[str, Any]) -> None:
-    x, g = VOLUMES
-    options = {"kernel": [2] * 3, "stride": [2] * 3, "padding": [0] * 3, "dilation": [1] * 3, **given}
-    indices = _z(g, LONG)
-    check_error_text(lambda: torch.ops.aten.max_pool3d_with_indices_backward(_z(g), _z(x), *options.values(), False, indices))
-    if any(len(one) != 3 for one in options.values()):
-        check_error_text(lambda: torch.ops.aten.max_pool3d_with_indices(_z(x), *options.values()))
-
-
-@pytest.mark.parametrize("given", [([2] * 3,), ([2], [1] * 3), ([2], [1], [0] * 3), ([2], [1], [0], [1] * 3), ([],)], ids=str)
-def test_options_of_other_lengths_that_max_pool2d_refuses(given: tuple[list[int], ...]) -> None:
-    check_error_text(lambda: torch.ops.aten.max_pool2d_with_indices(_z(PLANES[0]), *given))

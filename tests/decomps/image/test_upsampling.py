@@ -132,20 +132,6 @@ def test_float16_and_bfloat16_are_rounded_once(name: str, dtype: torch.dtype) ->
     assert error(on_core) <= 1.01 * error(lambda run: run())
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", sorted(MODES))
-def test_what_eager_refuses(name: str) -> None:
-    dims, corners = MODES[name]
-    options = [False] if corners else []
-    op = getattr(aten, name).default
-    x = torch.ones(2, 3, *[4] * dims)
-    for bad in (x[0], x[:, :0], x[..., :0], x.int(), x.bool(), x.to(torch.complex64), x.to(torch.uint8), x[:0]):
-        for ops in (CORE, WITHOUT_VEC):
-            check(op, bad, [5] * dims, *options, ops=ops)
-    for size in ([5] * (dims + 1), [0] * dims, [-1] * dims):
-        check(op, x, size, *options)
-
-
 @pytest.mark.parametrize("name", ["upsample_nearest2d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"])
 def test_composite_forms(name: str) -> None:
     dims, corners = MODES[name]

@@ -86,19 +86,6 @@ def test_indices_that_are_adjacent_separated_and_masks() -> None:
         check(put, x, torch.tensor([0, 0, 3]), column, some(3, 3), ops=PRIMS)
 
 
-def test_an_index_out_of_range_raises_as_in_eager() -> None:
-    x, index = some(4, 3), torch.tensor([[0, 4, 1]])
-    check(torch.gather, x, 0, index, ops=PRIMS)
-    check(torch.gather, x, 0, index - 5, ops=PRIMS)
-    check(torch.scatter, x, 0, index, x, ops=PRIMS)
-    check(torch.scatter_add, x, 0, index, x, ops=PRIMS)
-    check(torch.index_select, x, 0, index[0], ops=PRIMS)
-    check(lambda x, index: x[index], x, index, ops=PRIMS)
-    check(lambda x, index: x.index_put_((index,), torch.tensor(1.0)), x, index - 9, ops=PRIMS)
-    check(torch.nn.functional.embedding, index, x, ops=PRIMS)
-    check(torch.masked_scatter, x, torch.ones(4, 3, dtype=torch.bool), x[0], ops=PRIMS)
-
-
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint16, torch.complex64, torch.float8_e5m2])
 def test_types_that_eager_refuses_are_refused(dtype: torch.dtype) -> None:
     x, index = some(3, 3).abs().to(dtype), torch.tensor([[1, 0, 0]])

@@ -29,14 +29,6 @@ def test_a_large_product_is_made_in_blocks(monkeypatch: pytest.MonkeyPatch) -> N
     check(torch.bmm, torch.randn(2, 7, 5), torch.randn(2, 5, 3), ops=PRIMS)
 
 
-def test_products_that_eager_refuses() -> None:
-    x = torch.ones(2, 3)
-    check(torch.mm, x, x, ops=PRIMS)
-    check(torch.mm, x, x.t().double(), ops=PRIMS)
-    check(torch.mm, x.bool(), x.t().bool(), ops=PRIMS)
-    check(torch.bmm, x[None], x[None], ops=PRIMS)
-
-
 @pytest.mark.full
 def test_convolutions_linear_layers_and_attention_train_on_prims() -> None:
     def step(image: torch.Tensor, weight: torch.Tensor, matrix: torch.Tensor) -> list[torch.Tensor]:

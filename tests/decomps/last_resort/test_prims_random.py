@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_core import check, check_error_text, on_core
+from on_core import check, on_core
 
 import eagerdecomp as ed
 
@@ -30,8 +30,3 @@ def test_transforms_of_real_and_complex_signals(norm: str) -> None:
     check(torch.fft.ifft, torch.randn(3, 6, dtype=torch.complex64), norm=norm, ops=PRIMS)
     check(torch.fft.irfft, torch.randn(3, 4, dtype=torch.complex64), n=5, norm=norm, ops=PRIMS)
     check(torch.fft.hfft, torch.randn(3, 4, dtype=torch.complex64), norm=norm, ops=PRIMS)
-
-
-def test_a_negative_size_raises_the_error_of_eager() -> None:
-    for dtype in (torch.float32, torch.complex64):
-        check_error_text(lambda: torch.rand((2, -1), dtype=dtype), ed.prims())  # noqa: B023 - called at once

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_core import check, check_error_text, kernel_calls, on_core
+from on_core import check, kernel_calls, on_core
 from torch import Tensor
 
 from eagerdecomp.eager.observe import significant_strides
@@ -117,33 +117,6 @@ def test_right_sides_of_other_batches() -> None:
 def test_no_right_side() -> None:
     factors, pivots, _ = torch.linalg.ldl_factor_ex(rand(3, 3, dtype=torch.float64))
     check(solve, factors, pivots, torch.empty(3, 0, dtype=torch.float64))
-
-
-FACTORS, PIVOTS, _INFO = torch.linalg.ldl_factor_ex(torch.eye(3))
-WRONG = {
-    "no square": lambda: factor(torch.ones(3, 2)),
-    "one dimension": lambda: factor(torch.ones(3)),
-    "half": lambda: factor(torch.ones(3, 3, dtype=torch.float16)),
-    "integers": lambda: factor(torch.ones(3, 3, dtype=torch.int64)),
-    "singular": lambda: factor(torch.zeros(3, 3), check_errors=True),
-    "one of a batch singular": lambda: factor(torch.stack([torch.eye(3), torch.zeros(3, 3)]), check_errors=True),
-    "factors no square": lambda: solve(FACTORS[:2], PIVOTS, torch.ones(3, 1)),
-    "other dtype": lambda: solve(FACTORS, PIVOTS, torch.ones(3, 1, dtype=torch.float64)),
-    "pivots of another shape": lambda: solve(FACTORS, PIVOTS[:2], torch.ones(3, 1)),
-    "pivots no integers": lambda: solve(FACTORS, PIVOTS.float(), torch.ones(3, 1)),
-    "other size": lambda: solve(FACTORS, PIVOTS, torch.ones(2, 1)),
-    "factors of float16 or bfloat16": lambda: solve(FACTORS.half(), PIVOTS, torch.ones(3, 1).half()),
-    "factors integers": lambda: solve(FACTORS.long(), PIVOTS, torch.ones(3, 1).long()),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_errors_are_eagers_word_for_word(wrong: str) -> None:
-    check_error_text(WRONG[wrong])
-
-
-def test_a_vector_is_refused() -> None:
-    check(solve, FACTORS, PIVOTS, torch.ones(3))
 
 
 @pytest.mark.full

@@ -66,11 +66,6 @@ def test_float16_and_bfloat16_are_rounded_once(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found.double(), truth, rtol=2 * torch.finfo(dtype).eps, atol=1e-6)
 
 
-@pytest.mark.parametrize("x", [torch.randn(3), torch.randn(3, 2), torch.ones(2, 2, dtype=torch.int64)])
-def test_errors(x: Tensor) -> None:
-    check(exponential, x)
-
-
 def test_gradients_of_an_orthogonal_parametrization() -> None:
     def run(x: Tensor) -> tuple[Tensor, Tensor]:
         leaf = x.detach().requires_grad_()

@@ -51,10 +51,6 @@ def test_no_dimension_is_a_copy() -> None:
     check(c2c, torch.randn(3, 4, dtype=torch.complex64), [], 0, True)
 
 
-def test_a_real_signal_is_refused() -> None:
-    check(c2c, torch.randn(3, 4), [0], 0, True)
-
-
 def test_a_step_takes_strided_input() -> None:
     check(c2c, torch.randn(4, 12, dtype=torch.complex64)[:, ::3], [1], 1, False)
 

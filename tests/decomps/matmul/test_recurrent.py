@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import CORE, check, check_error_text, on_core
+from on_core import CORE, check, on_core
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -34,7 +34,7 @@ def test_padding(sizes: list[int], batch_first: bool, total: int) -> None:
 @pytest.mark.parametrize("sizes", [torch.tensor([[6]]), torch.tensor([6], dtype=torch.int32), torch.tensor([6], device="meta")])
 def test_batch_sizes_are_a_row_of_int64_on_the_cpu(sizes: torch.Tensor) -> None:
     with torch.inference_mode():
-        check_error_text(lambda: aten._pad_packed_sequence.default(torch.arange(12.0).view(6, 2), sizes, False, 0.0, 0))
+        check(lambda: aten._pad_packed_sequence.default(torch.arange(12.0).view(6, 2), sizes, False, 0.0, 0))
 
 
 @pytest.mark.parametrize(("sizes", "words"), [([3, 1, 2], "must not grow"), ([1, 2, 3], "doesn't match"), ([], "can not be empty")])

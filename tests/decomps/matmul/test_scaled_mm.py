@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from compare import outcome
-from on_core import check, kernel_calls, on_core
+from on_core import check, kernel_calls
 
 import eagerdecomp as ed
 from conformance.cases import without_onednn
@@ -91,37 +90,6 @@ def test_a_scale_for_each_row_and_column() -> None:
 def test_written_into_what_is_given() -> None:
     torch.manual_seed(0)
     check(aten._scaled_mm.out, matrix(5, 16), matrix(7, 16).t(), one(), one(), out_dtype=torch.float32, out=torch.empty(5, 7))
-
-
-REFUSED: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
-    "not of 8 bits": lambda a, b: torch._scaled_mm(a, b.float(), one(), one()),
-    "scales of some rows": lambda a, b: torch._scaled_mm(a, b, one(), torch.ones(3)),
-    "scales of rows and one": lambda a, b: torch._scaled_mm(a, b, torch.ones(5, 1), one()),
-    "wide scales": lambda a, b: torch._scaled_mm(a, b, one().double(), one()),
-    "other sizes": lambda a, b: torch._scaled_mm(a, b[:3], one(), one()),
-    "a vector": lambda a, b: torch._scaled_mm(a[0], b, one(), one()),
-    "a short bias": lambda a, b: torch._scaled_mm(a, b, one(), one(), bias=torch.ones(3)),
-    "a bias of rows": lambda a, b: torch._scaled_mm(a, b, one(), one(), bias=torch.ones(7, 1)),
-    "a bias of columns of one row": lambda a, b: torch._scaled_mm(a[:1], b, one(), one(), bias=torch.ones(7, 1)),
-    "a complex bias": lambda a, b: torch._scaled_mm(a, b, one(), one(), bias=torch.ones(7) * 1j, out_dtype=torch.float32),
-    "two scales of a result": lambda a, b: torch._scaled_mm(a, b, one(), one(), scale_result=torch.ones(2), out_dtype=FN),
-    "swizzled": lambda a, b: aten._scaled_mm_v2(a, b, [one()], [0], [1], [one()], [0], [0], None, None),
-    "a recipe for others": lambda a, b: aten._scaled_mm_v2(a, b, [one()], [3], [0], [one()], [3], [0], None, None),
-    "two recipes": lambda a, b: aten._scaled_mm_v2(a, b, [one()] * 2, [0, 0], [0], [one()], [0], [0], None, None),
-    "dimensions that differ": lambda a, b: aten._scaled_mm_v2(a, b, [one()], [0], [0], [one()], [0], [0], None, None, [0, 0]),
-    "rows with one scale": lambda a, b: aten._scaled_mm_v2(a, b, [one()], [1], [0], [one()], [1], [0], None, None),
-    "a whole bias": lambda a, b: aten._scaled_mm_v2(a, b, [one()], [0], [0], [one()], [0], [0], torch.ones(7).int(), None),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused(what: str) -> None:
-    a, b = matrix(5, 16), matrix(7, 16).t()
-    theirs, wanted = outcome(lambda: REFUSED[what](a, b))
-    ours, got = outcome(lambda: on_core(lambda: REFUSED[what](a, b)))
-    assert theirs == ours == "error"
-    assert type(got) is type(wanted)
-    assert str(got).splitlines()[0] == str(wanted).splitlines()[0]
 
 
 def test_it_takes_few_kernels() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_core import check, check_error_text, kernel_calls, on_core
+from on_core import check, kernel_calls, on_core
 from torch import nn
 
 import eagerdecomp as ed
@@ -61,37 +61,6 @@ def test_the_gradient_of_masked_softmax_goes_to_the_unmasked(mask_type: int) -> 
         return torch.autograd.grad((aten._masked_softmax(leaf, mask, 3, mask_type) * weights).sum(), leaf)[0]
 
     check(run, torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5))
-
-
-BOOL = torch.bool
-MISFITS = {
-    "another shape": ((4, 5), (5,), BOOL, None, 1),
-    "one that broadcasts": ((2, 3, 5, 5), (2, 1, 1, 5), BOOL, None, 0),
-    "of attention, too wide": ((2, 3, 5, 5), (5, 4), BOOL, 3, 0),
-    "of attention to other keys": ((2, 3, 4, 5), (4, 4), BOOL, None, 0),
-    "of padding, another batch": ((2, 3, 5, 5), (3, 5), BOOL, 3, 1),
-    "of padding to other keys": ((2, 3, 4, 5), (2, 4), BOOL, 0, 1),
-    "of both, two dimensions": ((2, 3, 5, 5), (5, 5), BOOL, 3, 2),
-    "no type": ((2, 3, 5, 5), (5, 5), BOOL, 3, None),
-    "an unknown type": ((2, 3, 5, 5), (5, 5), BOOL, 3, 3),
-    "floats": ((2, 3, 5, 5), (5, 5), torch.float32, 3, None),
-}
-
-
-@pytest.mark.parametrize("name", MISFITS)
-def test_masks_that_do_not_fit_are_refused_as_in_eager(name: str) -> None:
-    shape, of_mask, dtype, dim, mask_type = MISFITS[name]
-    x, mask = torch.randn(shape), torch.zeros(of_mask, dtype=dtype)
-    check_error_text(lambda: aten._masked_softmax(x, mask, dim, mask_type))
-
-
-def test_masked_softmax_refuses_dimensions_and_dtypes_as_eager_does() -> None:
-    mask = torch.zeros(4, 5, dtype=torch.bool)
-    for dim in (2, -3):
-        check(aten._masked_softmax.default, torch.randn(4, 5), mask, dim, 2)
-    for dtype in (torch.int64, torch.complex64, torch.bool):
-        x = torch.ones(4, 5).to(dtype)
-        check_error_text(lambda: aten._masked_softmax(x, mask, 1, 2))  # noqa: B023 - called at once
 
 
 @pytest.mark.parametrize("weights", [None, "mean", "per head"])
@@ -168,7 +137,7 @@ def test_attention_of_different_tensors(layout: str, need_weights: bool) -> None
         query, key, value = (x.transpose(0, 1).contiguous().transpose(0, 1) for x in (query, key, value))
     given = parameters(8)
     check(aten._native_multi_head_attention.default, query, key, value, 8, 2, *given, need_weights=need_weights)
-    check_error_text(lambda: aten._native_multi_head_attention.default(query, key[:, :3], value, 8, 2, *given))
+    check(lambda: aten._native_multi_head_attention.default(query, key[:, :3], value, 8, 2, *given))
 
 
 def layer_arguments(x: torch.Tensor) -> tuple[object, ...]:

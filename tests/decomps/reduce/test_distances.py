@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from typing import Any
 
@@ -110,25 +109,6 @@ def test_gradients_agree_with_finite_differences(p: float) -> None:
 
     assert on_core(run)
     assert on_core(run, BARE)
-
-
-def test_what_eager_refuses() -> None:
-    x = rows(3, 4)
-    distances = torch.cdist(x, x)
-    for run in (
-        lambda x: aten._cdist_forward(x, x[:, :3], 2.0, None),
-        lambda x: aten._cdist_forward(x[0], x, 2.0, None),
-        lambda x: aten._cdist_forward(x, x, -1.0, None),
-        lambda x: aten._cdist_forward(x, x, 2.0, 3),
-        lambda x: aten._cdist_forward(x.bfloat16(), x.bfloat16(), 1.0, None),
-        lambda x: aten._cdist_backward(distances, x, x.float(), 2.0, distances),
-        lambda x: aten._cdist_backward(distances.half(), x.half(), x.half(), 2.0, distances.half()),
-        lambda x: aten._pdist_forward(x.t(), 2.0),
-        lambda x: aten._pdist_forward(x.int(), 2.0),
-        lambda x: aten._pdist_backward(x[0], x.t(), 2.0, x[0]),
-        lambda x: aten._pdist_backward(x[0].float(), x, 2.0, x[0]),
-    ):
-        check(run, x, ops=BARE)
 
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.int64]
@@ -259,15 +239,3 @@ def test_the_largest_difference_skips_nan_in_cdist_only(ops: ed.OpSet) -> None:
     x1[2, 1] = x2[2, 1] = math.inf
     check(torch.cdist, x1, x2, p=math.inf, ops=ops)
     check(torch.pdist, x2, p=math.inf, ops=ops)
-
-
-@pytest.mark.parametrize(
-    ("x", "y"), [(torch.ones(2, 3, dtype=torch.uint8), torch.ones(1, 3)), (torch.ones(2, 3), torch.ones(1, 3).to(torch.complex64))]
-)
-def test_distances_of_other_types_than_floats_raise_eagers_error(x: Tensor, y: Tensor) -> None:
-    errors = []
-    for mode in (contextlib.nullcontext(), ed.EagerDecompMode(BARE)):
-        with mode, pytest.raises(RuntimeError) as caught:
-            torch.cdist(x, y)
-        errors.append((caught.type, str(caught.value)))
-    assert errors[0] == errors[1]

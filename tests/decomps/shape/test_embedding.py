@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -129,33 +128,6 @@ def test_gradients_against_differences(mode: str) -> None:
         return F.embedding_bag(INDICES, weight, OFFSETS, mode=mode.replace("weighted", "sum"), **named)
 
     assert on_core(lambda: torch.autograd.gradcheck(bag, leaves))
-
-
-ERRORS: dict[str, Callable[[Tensor], Any]] = {
-    "no table": lambda w: F.embedding(INDICES, w[0]),
-    "a stack of tables": lambda w: aten.embedding(w[None], INDICES),
-    "indices of floats": lambda w: F.embedding(INDICES.double(), w),
-    "an index out of range": lambda w: F.embedding(INDICES + 2, w),
-    "bag indices of floats": lambda w: aten._embedding_bag(w, INDICES.double(), OFFSETS),
-    "a table of integers": lambda w: aten._embedding_bag(w.long(), INDICES, OFFSETS),
-    "weights of another dtype": lambda w: aten._embedding_bag(w, INDICES, OFFSETS, False, 0, False, torch.ones(7)),
-    "weights too few": lambda w: aten._embedding_bag(w, INDICES, OFFSETS, False, 0, False, w[:, 0]),
-    "weights for means": lambda w: aten._embedding_bag(w, INDICES, OFFSETS, False, 1, False, w[:, 0]),
-    "offsets in a row": lambda w: aten._embedding_bag(w, INDICES, OFFSETS[None]),
-    "an unknown mode": lambda w: aten._embedding_bag(w, INDICES, OFFSETS, False, 3),
-    "no offset but the last": lambda w: aten._embedding_bag(w, INDICES, OFFSETS[:0], False, 0, False, None, True),
-    "renorm of a row": lambda w: aten.embedding_renorm(w[0], INDICES, 1.0, 2.0),
-    "renorm at floats": lambda w: aten.embedding_renorm(w, INDICES.double(), 1.0, 2.0),
-    "renorm of integers": lambda w: aten.embedding_renorm(w.long(), INDICES, 1.0, 2.0),
-    "renorm out of range": lambda w: aten.embedding_renorm(w, INDICES + 2, 1.0, 2.0),
-}
-
-
-@pytest.mark.parametrize("wrong", ERRORS)
-def test_errors_are_those_of_eager(wrong: str) -> None:
-    check(ERRORS[wrong], table())
-    if "out of range" not in wrong:  # the kernels of the look-up say so in their own ways
-        check(ERRORS[wrong], table(), ops=WITHOUT)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

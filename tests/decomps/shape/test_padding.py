@@ -59,22 +59,6 @@ def test_padding_and_its_gradient(kind: str, dims: int, padding: list[int], dtyp
         check(gradient, x, op, padding[: 2 * dims], exact=dtype is not torch.complex64)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.int64])
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_eager_refuses_is_refused(kind: str, dtype: torch.dtype) -> None:
-    op, back = getattr(aten, f"{kind}_pad2d"), getattr(aten, f"{kind}_pad2d_backward")
-    shapes = [(2, 3, 4, 5), (4, 5), (1, 2, 3, 4, 5), (2, 0, 4, 5), (0, 3, 4, 5), (2, 3, 4, 0), (3, 4, 5)]
-    for shape in shapes:
-        x = torch.ones(shape).to(dtype)
-        for padding in ([1, 1, 1, 1], [1, 1], [5, 0, 0, 0], [-3, -2, 0, 0], [-3, -3, 0, 0], [-3, -2, -4, 0]):
-            if x.numel() or min(padding) > -3:  # of an empty batch eager makes a tensor of negative size
-                check(op, x, padding, ops=LACKING)
-            if len(padding) == 4 and x.dim() in (3, 4) and x.numel():
-                check(back, torch.ones(2, 3, 6, 7).to(dtype), x, padding)
-    check(back, torch.ones(2, 3, 6, 7, dtype=torch.float64), torch.ones(2, 3, 4, 5), [1, 1, 1, 1])
-
-
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_infinite_gradient_reaches_its_own_source_alone(kind: str, value: float) -> None:

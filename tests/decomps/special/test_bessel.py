@@ -74,13 +74,6 @@ def test_layouts_and_types(function: Callable[..., Tensor], dtype: torch.dtype) 
     check(lambda x, out: function(x, out=out), x, torch.empty(0, dtype=dtype))
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_integers_and_what_is_refused(function: Callable[..., Tensor]) -> None:
-    for dtype in (torch.int64, torch.bool, torch.complex64):
-        check(function, torch.tensor([1, 0]).to(dtype))
-
-
 @pytest.mark.parametrize("function", [torch.i0, special.i0e, special.i1, special.i1e])
 def test_gradients(function: Callable[..., Tensor]) -> None:
     x = torch.linspace(-9, 9, 8, dtype=torch.float64)

@@ -56,13 +56,6 @@ def test_layouts_and_types(function: Callable[..., Tensor], dtype: torch.dtype) 
     check(lambda x, out: function(x, out=out), x, torch.empty(0, dtype=dtype))
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_integers_and_what_is_refused(function: Callable[..., Tensor]) -> None:
-    for dtype in (torch.int64, torch.uint8, torch.bool, torch.complex64):
-        check(function, torch.tensor([1, 0]).to(dtype))
-
-
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_gradients(function: Callable[..., Tensor]) -> None:
     x = torch.linspace(0.1, 0.9, 7, dtype=torch.float64)

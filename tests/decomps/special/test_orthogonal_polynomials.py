@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
 import pytest
@@ -17,17 +16,6 @@ NAMES = [*KINDS, "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_poly
 PLACES = [-1.5, -1.0, -0.99, -0.3, 0, 0.4, 1.0, 0.99, 1.0001, 1.7, -3, 20, torch.inf, -torch.inf]
 ORDERS = [-1.0, -0.5, 0, 0.9, *range(1, 12), 20, 40, 140, 200, torch.nan]
 TOLERANCES = {torch.float32: (1e-4, 3e-5), torch.float64: (1e-11, 1e-12)}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", [*NAMES, "zeta", "gammainc", "gammaincc"])
-def test_shapes_that_do_not_broadcast_raise_the_error_of_eager(name: str) -> None:
-    function = getattr(torch.special, name)
-    for left, right in (((3,), (4,)), ((2, 3), (2, 2)), ((2, 1, 3), (3, 3, 1))):
-        with pytest.raises(RuntimeError) as want:
-            function(torch.ones(left), torch.ones(right))
-        with pytest.raises(RuntimeError, match=f"^{re.escape(str(want.value))}$"):
-            on_core(lambda: function(torch.ones(left), torch.ones(right)))  # noqa: B023 - called at once
 
 
 @pytest.mark.full

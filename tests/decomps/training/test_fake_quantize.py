@@ -54,27 +54,6 @@ def test_per_channel(axis: int, zero: torch.dtype, dtype: torch.dtype) -> None:
         check(aten.fake_quantize_per_channel_affine_cachemask, x, scale, zero_point.to(zero), axis, 0, 31, exact=True)
 
 
-def test_what_eager_refuses() -> None:
-    x, scale, zero = torch.randn(2, 3), torch.ones(3), torch.zeros(3, dtype=torch.int32)
-    check(aten.fake_quantize_per_tensor_affine_cachemask, x, 0.1, 0, 5, 4)
-    check(aten.fake_quantize_per_tensor_affine_cachemask, x, 0.1, 9, 0, 4)
-    check(aten.fake_quantize_per_tensor_affine_cachemask, x.long(), 0.1, 0, 0, 4)
-    one = torch.ones(1)
-    check(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams, x, scale, one, one, 0, 4)
-    for given in (
-        (x, scale.double(), zero, 1),
-        (x, scale.bfloat16(), zero, 1),
-        (x, scale, zero.long(), 1),
-        (x, scale[None], zero, 1),
-        (x, scale, zero[:2], 1),
-        (x, scale, zero, 0),
-        (x, scale, zero, 2),
-        (x, scale, zero, -1),
-        (x.long(), scale, zero, 1),
-    ):
-        check(aten.fake_quantize_per_channel_affine_cachemask, *given, 0, 4)
-
-
 def _learned(op: Any, x: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor, *options: Any) -> tuple[torch.Tensor, ...]:
     leaves = [tensor.detach().requires_grad_() for tensor in (x, scale, zero)]
     out = op(*leaves, *options)

@@ -128,32 +128,6 @@ def test_state_of_mixed_types() -> None:
     check(aten._fused_adamw_, *lists, [], steps(3), **ADAM)
 
 
-X, Y = torch.ones(2), torch.ones(2, dtype=torch.float64)
-
-
-@pytest.mark.parametrize(
-    ("op", "lists", "named"),
-    [
-        (aten._fused_adam_, ([X], [], [X], [X], [], steps(1)), ADAM),
-        (aten._fused_adam_, ([X], [X], [X], [X], [X], steps(1)), ADAM),
-        (aten._fused_adam_, ([X], [X], [X], [X], [], steps(1)), ADAM | {"amsgrad": True}),
-        (aten._fused_adam_, ([X], [X], [X], [X], [], []), ADAM),
-        (aten._fused_adam_, ([], [], [], [], [], []), ADAM),
-        (aten._fused_adam_, ([X], [Y], [X], [X], [], steps(1)), ADAM),
-        (aten._fused_adam_, ([X], [X], [X], [Y], [], steps(1)), ADAM),
-        (aten._fused_adam_, ([X], [X], [X], [X], [], [X]), ADAM),
-        (aten._fused_adam_, ([X.int()], [X.int()], [X.int()], [X.int()], [], steps(1)), ADAM),
-        (aten._fused_adam_, ([X.cfloat()], [X.cfloat()], [X.cfloat()], [X.cfloat()], [], steps(1)), ADAM),
-        (aten._fused_adam_, ([X], [X], [X], [X], [], steps(1)), ADAM | {"found_inf": Y[:1]}),
-        (aten._fused_adam_.tensor_lr, ([X], [X], [X], [X], [], steps(1)), ADAM | {"lr": X}),
-        (aten._fused_sgd_, ([X], [X], []), SGD),
-        (aten._fused_sgd_, ([X], [X], [X]), SGD | {"momentum": 0.0}),
-    ],
-)
-def test_bad_arguments_are_refused_as_in_eager(op: Any, lists: Any, named: Any) -> None:
-    check(op, *lists, **named)
-
-
 def test_long_lists_cost_few_kernels_each() -> None:
     lists, counted = filled([(3, 4)] * 8, torch.float32, 4), steps(8)
     assert kernel_calls(lambda: aten._fused_adam_(*lists, [], counted, **ADAM)) <= 8 * (13 + 1) + 3  # a read step each
@@ -290,22 +264,6 @@ def test_unscaling(op: Any, dtype: torch.dtype, bad: float | None, scale: float)
         grads[0][1, 2] = bad
     for found in (torch.zeros(()), torch.zeros(1), torch.ones(1)):
         check(op, grads, found, torch.tensor(scale))
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ([], X, X),
-        ([X], X, X[:1]),
-        ([X], X[:1], X),
-        ([X], X[:1], Y[:1]),
-        ([X.int()], X[:1], X[:1]),
-        ([X.cfloat()], X[:1], X[:1]),
-        ([X, Y], X[:1], X[:1]),
-    ],
-)
-def test_unscaling_refuses_what_eager_refuses(arguments: Any) -> None:
-    check(aten._amp_foreach_non_finite_check_and_unscale_, *arguments)
 
 
 @pytest.mark.parametrize("op", [aten._amp_update_scale_, aten._amp_update_scale])

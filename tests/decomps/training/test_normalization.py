@@ -98,33 +98,9 @@ def test_batch_norm_without_running_statistics(name: str) -> None:
     check(run, images("channels last", torch.bfloat16))
 
 
-@pytest.mark.full
-def test_batch_norm_refuses_what_eager_refuses() -> None:
-    weight, bias, mean, var = channels()
-    training = BATCH_NORMS["native, training"]
-    check(training, images(), weight, bias, mean, None)
-    check(training, images(), weight.double(), bias, mean, var)
-    check(training, torch.randn(0, 3, 2), weight, bias, mean, var)
-    check(lambda x: F.batch_norm(x, mean, var, training=True), torch.randn(1, 3))
-    check(lambda x: F.batch_norm(x, mean, var, training=True), torch.randn(1, 3, 1, 1))
-    check(lambda x: F.instance_norm(x), torch.randn(2, 3, 1))
-    check(lambda x: F.group_norm(x, 3), torch.randn(1, 3))
-    check(lambda x: F.group_norm(x, 2), torch.randn(2, 3))
-
-
 def test_empty_batches_in_evaluation() -> None:
     weight, bias, mean, var = channels()
     check(BATCH_NORMS["native, evaluation"], torch.randn(0, 3, 2), weight, bias, mean, var)
-
-
-@pytest.mark.parametrize("name", ["with update", "with functional update", "no update"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
-def test_batch_norm_without_dimensions_is_refused_as_eager_refuses_it(name: str, dtype: torch.dtype) -> None:
-    with pytest.raises(ValueError, match="SmallVector") as theirs:
-        BATCH_NORMS[name](torch.ones((), dtype=dtype), *channels())
-    with pytest.raises(ValueError, match="SmallVector") as ours:
-        on_core(lambda: BATCH_NORMS[name](torch.ones((), dtype=dtype), *channels()))
-    assert str(ours.value) == str(theirs.value)
 
 
 @pytest.mark.parametrize("op", [aten._native_batch_norm_legit.out, aten._batch_norm_with_update.out])
