@@ -29,7 +29,8 @@ import eagerdecomp as ed
 from eagerdecomp._torch.dispatcher import has_computed_kernel
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name, op_named
 from eagerdecomp.conformance.workers import Lost, asked
-from eagerdecomp.eager.observe import Caught, copied
+from eagerdecomp.eager.compare import difference
+from eagerdecomp.eager.observe import Observed, copied, observe
 from eagerdecomp.ops.call_text import call_text, parse_call
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.planner.rule_calls import load_calls
@@ -109,31 +110,30 @@ def stored_calls() -> Iterator[Wrong]:
             yield Wrong(op, args, kwargs, line)
 
 
-def outcome(run: Callable[[], Any]) -> tuple[str, str, str]:
-    """Return whether a call raises, the class of its error, and its text."""
-    with Caught() as caught:
-        run()
-    if caught.error is None:
-        return "returns", "", ""
-    return "raises", type(caught.error).__name__, str(caught.error).partition("\nException raised from")[0]
-
-
-def in_eager(wrong: Wrong) -> tuple[str, str, str]:
-    """Return the outcome of a call in eager."""
-    args, kwargs = copied(wrong.op, wrong.args, wrong.kwargs)
-    return outcome(lambda: wrong.op(*args, **kwargs))
+def in_eager(wrong: Wrong) -> Observed:
+    """Return the results and effects of a call in eager."""
+    return observe(wrong.op, *copied(wrong.op, wrong.args, wrong.kwargs))[1]
 
 
 def differing(wrong: Wrong, ops: ed.OpSet) -> str:
-    """Return how a wrong call differs in the mode; "" if it does not."""
+    """Return how a call differs in the mode, recorded or cached; "" if it does not."""
     want = in_eager(wrong)
     for _ in range(2):
         args, kwargs = copied(wrong.op, wrong.args, wrong.kwargs)
         with ed.EagerDecompMode(ops - [wrong.op]):
-            have = outcome(lambda: wrong.op(*args, **kwargs))  # noqa: B023 - called at once
-        if have != want and not (want[0] == "returns" and have[1] == "UnsupportedOpError"):
-            return f"{wrong}\n    eager {' '.join(want)[:200]}\n    mode  {' '.join(have)[:200]}"
+            have = observe(wrong.op, args, kwargs)[1]
+        if want.error is None and isinstance(have.error, ed.UnsupportedOpError):
+            continue
+        found = difference(wrong.op, wrong.args, wrong.kwargs, want, have, wrong.op)
+        if found is not None:
+            return f"{wrong}\n    {found}"
+        if _text(have.error) != _text(want.error):
+            return f"{wrong}\n    eager {want.error}\n    mode  {have.error}"
     return ""
+
+
+def _text(error: Exception | None) -> str:
+    return str(error).partition("\nException raised from")[0]
 
 
 def differences(calls: Sequence[Wrong], ops: ed.OpSet) -> list[str]:

@@ -20,11 +20,14 @@ aten = torch.ops.aten
 _ZERO = Constant(0.0)
 
 
-def _softmax_backward(formula: Callable[..., Any]) -> Callable[..., Any]:
+def _softmax_backward(op: Callable[..., Any], formula: Callable[..., Any]) -> Callable[..., Any]:
     """Make the rule for a gradient along a dimension, in float32 and float64. The result is contiguous, as in eager."""
 
     def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Any:
         dtype = grad_output.dtype
+        if input_dtype is not dtype and (dtype is not torch.float32 or input_dtype is not torch.float16):
+            # The result is of this dtype only for a float16 softmax that was computed in float32.
+            return op(grad_output, output, dim, dtype)
         if not (dtype is torch.float32 or dtype is torch.float64) or output.dtype is not dtype or input_dtype is not dtype:
             return NotImplemented
         grad = rows_in_blocks(formula, grad_output, output, dim)
@@ -65,5 +68,5 @@ def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, 
 
 rule("aten._masked_softmax_backward.default", recorded=True)(_masked_softmax_backward)
 
-rule("aten._softmax_backward_data.default")(_softmax_backward(_of_softmax))
-rule("aten._log_softmax_backward_data.default")(_softmax_backward(_of_log_softmax))
+rule("aten._softmax_backward_data.default")(_softmax_backward(aten._softmax_backward_data.default, _of_softmax))
+rule("aten._log_softmax_backward_data.default")(_softmax_backward(aten._log_softmax_backward_data.default, _of_log_softmax))
