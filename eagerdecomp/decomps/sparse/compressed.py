@@ -109,7 +109,7 @@ def _made_without_size(
     width = 0
     if plain_indices.numel():
         width = int(aten._local_scalar_dense.default(aten.amax.default(plain_indices))) + 1
-    height = compressed_indices.shape[0] - 1
+    height = max(compressed_indices.shape[0] - 1, 0)
     size = [height, width] if layout is torch.sparse_csr else [width, height]
     return make_compressed(compressed_indices, plain_indices, values, size, layout, dtype=dtype or torch.get_default_dtype())
 
