@@ -39,7 +39,7 @@ SETS: dict[str, Callable[[], ed.OpSet]] = {"core": ed.core_aten, "prims": ed.pri
 
 #: Ops that are not drawn: with wrong arguments eager uses memory that is not its own (see also `conformance/fuzz_limits.py`).
 UNSAFE = re.compile(
-    r"aten\.(_(?!foreach_|log_softmax|softmax)|.*_backward\b|cudnn|miopen|mkldnn|mps|record_stream|slow_conv|thnn_conv"
+    r"aten\.(_(?!foreach_|log_softmax\b|softmax)|.*_backward\b|.*_jvp\b|batch_norm_update_stats|cudnn|miopen|mkldnn|mps|record_stream|slow_conv|thnn_conv"
     r"|native_channel|linalg_ldl_solve|linalg_lu_solve|lu_solve|lu_unpack|ormqr|linalg_householder_product|orgqr|fbgemm|quantize|choose_qparams|q_|int_repr"
     r"|searchsorted|bucketize|empty|new_empty|resize|set_|as_strided|rename|from_file|to_mkldnn|unsafe_|sym_|data|retain_grad)"
 )

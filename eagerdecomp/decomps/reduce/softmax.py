@@ -28,7 +28,8 @@ def _softmax_backward(op: Callable[..., Any], formula: Callable[..., Any]) -> Ca
         if input_dtype is not dtype and (dtype is not torch.float32 or input_dtype is not torch.float16):
             # The result is of this dtype only for a float16 softmax that was computed in float32.
             return op(grad_output, output, dim, dtype)
-        if not (dtype is torch.float32 or dtype is torch.float64) or output.dtype is not dtype or input_dtype is not dtype:
+        held = dtype is torch.float32 or dtype is torch.float64
+        if not held or output.dtype is not dtype or input_dtype is not dtype or output.shape != grad_output.shape:
             return NotImplemented
         grad = rows_in_blocks(formula, grad_output, output, dim)
         return as_contiguous(grad)

@@ -24,7 +24,7 @@ aten = torch.ops.aten
 _ZERO = Constant(0.0)
 
 #: ATen's values of the argument `reduction`.
-_NONE, _MEAN, _SUM = 0, 1, 2
+_NONE, _MEAN = 0, 1
 
 #: The number of pairs of a label and a class per kernel call, and the smallest number of labels of each row per call.
 _PAIRS_AT_ONCE, _LABELS_AT_ONCE = 1 << 20, 16
@@ -267,7 +267,7 @@ def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
     loss = aten.div.Scalar(functools.reduce(aten.add.Tensor, losses), classes)
     if reduction == _MEAN:
         loss = aten.mean.default(loss)
-    elif reduction == _SUM or target.dim() <= 1:
+    elif reduction != _NONE or target.dim() <= 1:
         loss = aten.sum.dim_IntList(loss, [])
     return loss, aten.view.default(is_target, target.shape)
 
