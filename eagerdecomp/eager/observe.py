@@ -30,6 +30,7 @@ __all__ = [
     "nesting_of",
     "observe",
     "on_meta",
+    "owner_of",
     "observed",
     "resolved",
     "same_strides",
@@ -155,7 +156,7 @@ def copied(
         gradients: whether a copy requires a gradient if the tensor does.
     """
     tensors = {id(one): one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)}
-    users = Counter(map(_owner, tensors.values()))
+    users = Counter(map(owner_of, tensors.values()))
     whole = op is not None and facts_of(op).whole_storage
     alone = {owner for owner, count in users.items() if count == 1 and not whole}
     copy = copying(alone, device=torch.device("cpu") if home else None, gradients=gradients)
@@ -181,14 +182,15 @@ def copying(alone: Collection[int] = (), *, device: torch.device | None = None, 
         if not isinstance(value, Tensor):
             return value
         if id(value) not in tensors:
-            made = _copy(value.detach(), storages, _owner(value) in alone, device or value.device)
+            made = _copy(value.detach(), storages, owner_of(value) in alone, device or value.device)
             tensors[id(value)] = made.requires_grad_(value.requires_grad) if gradients else made
         return tensors[id(value)]
 
     return copy
 
 
-def _owner(tensor: Tensor) -> int:
+def owner_of(tensor: Tensor) -> int:
+    """Return a number that tensors have in common if they share a storage; 0 for tensors that are not strided."""
     return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else 0
 
 

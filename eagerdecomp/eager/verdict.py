@@ -28,7 +28,7 @@ from eagerdecomp._torch.modes import no_current_modes, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name
 from eagerdecomp._torch.tensors import FakeTensor, can_be_copied, lazy_bits_visible
 from eagerdecomp.eager.crashes import CRASHES
-from eagerdecomp.eager.observe import Caught, at_home, copied, leaves_of, mapped, on_meta, with_lazy_bits
+from eagerdecomp.eager.observe import Caught, at_home, copied, leaves_of, mapped, on_meta, owner_of, with_lazy_bits
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
@@ -336,7 +336,7 @@ def _arranged(made: Tensor, like: Tensor) -> Tensor:
 def _kind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], sized: bool) -> Hashable | None:
     """Return the facts of a call that eager's checks read, apart from data; None if they cannot be hashed.
 
-    Of sizes, unless the kind is to be `sized`, only zeros and ones, and which are equal.
+    Of sizes, unless the kind is to be `sized`, only zeros and ones, and which are equal. Of memory, which tensors share it.
     """
     sizes: dict[Any, int] | None = None if sized else {0: 0, 1: 1}
     facts = (*(_fact(value, sizes) for value in args), *((name, _fact(value, sizes)) for name, value in kwargs.items()))
@@ -345,7 +345,10 @@ def _kind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], sized:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
-    kind = op, facts, switches
+    tensors = [*tensors_in([*args, *kwargs.values()])]
+    owners = [owner_of(one) or id(one) for one in tensors]
+    shared = tuple(map(owners.index, owners)) if len(set(owners)) < len(owners) else ()
+    kind = op, facts, shared, switches
     with Caught() as caught:
         hash(kind)
     return None if caught.error is not None else kind

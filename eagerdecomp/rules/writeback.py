@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
@@ -29,6 +30,7 @@ __all__ = [
     "cut_row",
     "expanded_dims",
     "functional_of",
+    "have_overlap",
     "inplace_by",
     "resize_",
     "write_list",
@@ -82,6 +84,12 @@ def check_apart(target: Tensor, inputs: Iterable[Any]) -> None:
             given is target or (same_storage(target, given) and _overlap_status(target, given) != "no")
         ):
             raise Declined
+
+
+def have_overlap(targets: Sequence[Tensor]) -> bool:
+    """Return whether some of several ``out=`` tensors share memory, or are one."""
+    pairs = itertools.combinations(targets, 2)
+    return any(one is other or (same_storage(one, other) and _overlap_status(one, other) != "no") for one, other in pairs)
 
 
 def check_result(result: Tensor, target: Tensor) -> None:

@@ -149,3 +149,9 @@ def test_values_are_not_read_on_the_meta_device() -> None:
     assert not CRASHES["aten._convert_indices_from_coo_to_csr.default"](rows, 4)
     assert not CRASHES["aten.segment_reduce.default"](data, "sum", lengths=lengths, unsafe=True)
     assert not CRASHES["aten._pad_packed_sequence.default"](data, lengths, False, 0.0, 0)
+
+
+def test_a_kind_that_was_accepted_may_be_refused_for_tensors_that_share_memory() -> None:
+    x, index = torch.arange(6.0), torch.tensor([0, 1])
+    assert ask_once(aten.take.out, [x, index], {"out": torch.zeros(2)}).error is None
+    assert ask_once(aten.take.out, [x, index], {"out": x[:2]}).error is not None

@@ -13,7 +13,7 @@ from eagerdecomp.eager.layouts import iterator_strides
 from eagerdecomp.eager.out_quirks import OutStrides, out_quirks, positions_in
 from eagerdecomp.eager.promotion import HALF, can_cast, floating
 from eagerdecomp.eager.strides import lies_in_lines
-from eagerdecomp.eager.verdict import Declined
+from eagerdecomp.eager.verdict import Declined, refuse
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite, settled_by_out
 from eagerdecomp.rules.link import Call, Linkable, link_on_call, ops_on_call
@@ -23,6 +23,7 @@ from eagerdecomp.rules.writeback import (
     check_apart,
     check_overlap,
     expanded_dims,
+    have_overlap,
     inplace_by,
     resize_,
     write_out,
@@ -31,6 +32,8 @@ from eagerdecomp.rules.writeback import (
 __all__ = ["rules_for"]
 
 aten = torch.ops.aten
+
+_ask = Linkable(lambda call: refuse)  # which is not bound to kernels of the set
 
 
 def rules_for(op: OpOverload) -> Iterator[Rule]:
@@ -313,6 +316,8 @@ def _out_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
             return NotImplemented
         targets = tuple(map(kwargs.pop, names))
         target = targets[0]
+        if several and have_overlap(targets):  # some ops of newer releases refuse this
+            _ask(op, args, {**kwargs, **dict(zip(names, targets, strict=True))})
         if first:
             for one in targets:
                 check_overlap(one, args)
