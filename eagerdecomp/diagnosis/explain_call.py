@@ -29,7 +29,7 @@ from eagerdecomp.program.ir import Program, check
 from eagerdecomp.program.key import Guard, exact_guards, guard_values, key_labels, parameter_name, program_arguments, shown_fact
 from eagerdecomp.program.passes import PIPELINE
 from eagerdecomp.program.symbolic_sizes import plain
-from eagerdecomp.rules.rule import NoRoute, Rule
+from eagerdecomp.rules.rule import DECLINED, NoRoute, Rule
 from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 
 __all__ = ["conditions", "explain", "explain_on", "one_overload"]
@@ -376,7 +376,7 @@ class _TreeRecorder(Recorder):
         verdict = "raised"
         try:
             result = super()._apply(rule, args, kwargs)
-            verdict = "does not cover this call" if result is NotImplemented else "used"
+            verdict = DECLINED if result is NotImplemented else "used"
         except MakesSparse:
             verdict = "used"
             raise

@@ -133,7 +133,8 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, 
         op: the overload.
         args: positional arguments; they are copied, and nothing is written.
         kwargs: keyword arguments.
-        sized: whether calls with other sizes are of another kind. Then the call itself is asked about, and no stand-in.
+        sized: whether calls with other sizes are of another kind. Then the call itself is asked about, and no stand-in. If it is
+            small and has indices, it is asked about each time: a rule may have declined it because one is out of range.
     """
     tensors = [*tensors_in([*args, *kwargs.values()])]
     asked = facts_of(op).asked
@@ -146,7 +147,8 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, 
     if not all(map(can_be_copied, tensors)):
         return Verdict()
     kind = _kind(op, args, kwargs, sized)
-    if kind is None or kind in _accepted or not _can_ask(op, args, kwargs):
+    by_values = sized and _is_indexed(tensors) and _size(tensors) <= _FEW_ELEMENTS
+    if kind is None or (kind in _accepted and not by_values) or not _can_ask(op, args, kwargs):
         return Verdict()
     # To copy a tensor from its device would wait for the device, and count as a read of data where a step is recorded.
     here = all(one.is_cpu for one in tensors)

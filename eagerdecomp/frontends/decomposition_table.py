@@ -28,7 +28,7 @@ from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite, tensors_in
 from eagerdecomp.planner.planner import Planner, planner_of
 from eagerdecomp.rules.failed_routes import FAKE_TENSOR_ERRORS
-from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
+from eagerdecomp.rules.rule import DECLINED, NoRoute, Rule, index_rules
 
 __all__ = ["decompositions"]
 
@@ -264,7 +264,7 @@ class _Routes:
                     if search.found.get(facts) is known:  # the rule itself did not call this op with the same facts
                         search.found[facts] = rule
                     return functional.current(result)
-                tried.append((rule, "does not cover this call", None))
+                tried.append((rule, DECLINED, None))
             failed = NoRoute(op, tuple(tried))
             if search.lowest >= depth:  # the result does not depend on outer rules
                 search.found[facts] = failed

@@ -22,6 +22,7 @@ from eagerdecomp.rules.restride import with_eager_strides
 from eagerdecomp.rules.wide_dtype import float64_allowed, without_float64
 
 __all__ = [
+    "DECLINED",
     "Bound",
     "Call",
     "IfRouted",
@@ -265,6 +266,10 @@ def has_kernels(call: Call, *ops: OpOverload) -> bool:
     return is_kernel is not None and all(map(is_kernel, ops))
 
 
+#: The reason why a rule that returned ``NotImplemented`` was not used.
+DECLINED = "does not cover this call"
+
+
 class NoRoute(Exception):
     """Raised inside the library if a call has no route to the op set; the mode raises `UnsupportedOpError` instead.
 
@@ -288,6 +293,10 @@ class NoRoute(Exception):
         """Return this error without its traceback, which would keep all locals of the user's program alive."""
         self.__traceback__ = self.__context__ = None
         return self
+
+    def has_declined(self) -> bool:
+        """Return whether a rule does not cover the call: it may be wrong for eager too, in its sizes or values."""
+        return any(reason == DECLINED or (inner is not None and inner.has_declined()) for _, reason, inner in self.attempts)
 
 
 class IfRouted(Linkable):
@@ -319,7 +328,7 @@ def first_applicable(
         apply: runs a rule on the call.
         undo: called after each rule that does not handle the call.
         failed: returns why the next rule is tried after an exception of a rule; "" if the exception must propagate.
-        declined: called after a rule returned ``NotImplemented``. It raises if no other rule may run.
+        declined: called after a rule, or one that it needs, returned ``NotImplemented``. It raises if no other rule may run.
 
     Raises:
         NoRoute: if no rule handles the call. Other exceptions of a rule are the user's errors and propagate.
@@ -330,6 +339,8 @@ def first_applicable(
             result = apply(rule)
         except NoRoute as failure:
             attempts.append((rule, "", failure.without_frames()))
+            if declined is not None and failure.has_declined():
+                declined(rule)
         except Exception as error:
             lacking = None  # in a user's rule, it may be a typo
             if isinstance(error, AttributeError) and rule.source != "user":
@@ -341,7 +352,7 @@ def first_applicable(
         else:
             if result is not NotImplemented:
                 return result
-            attempts.append((rule, "does not cover this call", None))
+            attempts.append((rule, DECLINED, None))
             if declined is not None:
                 declined(rule)
         if undo is not None:
