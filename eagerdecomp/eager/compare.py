@@ -143,9 +143,9 @@ def difference(
         errors: whether two errors must be of one class and text. Kernels of a device have texts of their own.
     """
     if want.error is not None or have.error is not None:
-        expected, got = error_text(want.error), error_text(have.error)
-        same = expected == got if errors else (want.error is None) == (have.error is None)
-        return None if same else Difference("error", "the call", expected, got)
+        eagers, others = error_text(want.error), error_text(have.error)
+        same = eagers == others if errors else (want.error is None) == (have.error is None)
+        return None if same else Difference("error", "the call", eagers, others)
     if want.nesting != have.nesting:
         return Difference("nesting", "the result", value_text(want.leaves), value_text(have.leaves))
     truth = _truth_of(op, args, kwargs, native)

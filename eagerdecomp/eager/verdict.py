@@ -13,6 +13,7 @@ the recorded rules of the op, or nobody, handle the call.
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,10 +36,10 @@ from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 
 __all__ = ["Verdict", "Declined", "ask_once", "is_too_large", "lacks_workspace", "refusal", "refuse"]
 
-#: Calls that take and return more elements are not run before a stand-in was refused.
+#: From a device no more elements are copied before a stand-in was refused.
 _MOST_ELEMENTS = 1_000_000
-#: Calls that take and return more elements than this are not run at all.
-_FAR_TOO_MANY = 20_000_000
+#: Calls that take and return more elements than this are not run, unless the meta kernel refuses them.
+_FAR_TOO_MANY = 50_000_000
 #: New kinds of calls on more elements are asked about by a stand-in.
 _FEW_ELEMENTS = 16_384
 #: Sizes of a stand-in are at most about this.
@@ -81,7 +82,7 @@ def refuse(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> No
 def refusal(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exception | None:
     """Return the error that eager raises for a call.
 
-    Large calls are run only if a small stand-in or the meta kernel was refused: eager checks its arguments before it computes.
+    A very large call is run only if the meta kernel refuses it, on tensors without data: eager checks sizes before it computes.
 
     Args:
         op: the overload.
@@ -104,15 +105,29 @@ def _verdict(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     if not all(map(can_be_copied, tensors)):
         return Verdict()
     if _size(tensors) > _FEW_ELEMENTS or _has_large_numbers(args, kwargs):
-        shapes_refused, results = _ask_meta(op, args, kwargs)
-        size = 0 if tensors and all(one.is_meta for one in tensors) else _size(tensors) + results
+        refused, size = _size_by_meta(op, args, kwargs)
         if size > _FAR_TOO_MANY:
-            return Verdict()
-        may_be_small = size > _MOST_ELEMENTS and not shapes_refused and not _is_indexed(tensors)
-        if may_be_small and _run(op, lambda: _stand_in(args, kwargs)).error is None:
-            return Verdict()
+            return _run(op, lambda: _without_data(args, kwargs)) if refused and not facts_of(op).mutated else Verdict()
     verdict = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True))
     return verdict if verdict.error is not None else Verdict(_refusal_of_devices(tensors))
+
+
+def _size_by_meta(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[bool, int]:
+    """Return whether the meta kernel refuses a call, and the number of elements that the call takes and returns."""
+    tensors = [*tensors_in([*args, *kwargs.values()])]
+    refused, results = _ask_meta(op, args, kwargs)
+    return refused, 0 if tensors and all(one.is_meta for one in tensors) else _size(tensors) + results
+
+
+def _without_data(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return CPU arguments of the same sizes whose tensors have one element in memory."""
+
+    def change(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return at_home(value)
+        return torch.zeros((), dtype=value.dtype, device="cpu").expand(value.shape)
+
+    return [mapped(value, change) for value in args], {name: mapped(value, change) for name, value in kwargs.items()}
 
 
 def _refusal_of_devices(tensors: Sequence[Tensor]) -> RuntimeError | None:
@@ -216,12 +231,33 @@ def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, An
             op(*args, **kwargs)
         return number
 
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        with _below_modes():
-            # A C++ kernel that an overload calls prints its warnings to stderr, unless a method of a tensor is running.
-            torch.empty((), device="cpu").apply_(ask)
+    with _keeping_warnings() as warned, _below_modes():
+        # A C++ kernel that an overload calls prints its warnings to stderr, unless a method of a tensor is running.
+        torch.empty((), device="cpu").apply_(ask)
     return Verdict(caught.error, tuple(warned))
+
+
+#: `catch_warnings` changes what all threads see, and two threads that leave it in the wrong order change it for good.
+_one_at_a_time = threading.RLock()
+
+
+@contextmanager
+def _keeping_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Keep the warnings of this thread, and show those of other ones."""
+    kept: list[warnings.WarningMessage] = []
+    here = threading.get_ident()
+    with _one_at_a_time, warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def keep(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if threading.get_ident() == here:
+                kept.append(warnings.WarningMessage(message, category, *place, **more))
+            else:
+                show(message, category, *place, **more)
+
+        warnings.simplefilter("always")
+        warnings.showwarning = keep
+        yield kept
 
 
 def _as_error(crash: Exception | str | bool) -> Exception | None:
@@ -251,8 +287,7 @@ def _refusal_on_fakes(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, 
         def fake(value: Any) -> Any:
             return change(value) if isinstance(value, Tensor) else value
 
-        with Caught() as caught, handling_fakes(fakes), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with Caught() as caught, handling_fakes(fakes), _keeping_warnings():
             op(*[mapped(value, fake) for value in args], **{name: mapped(value, fake) for name, value in kwargs.items()})
         return caught.error
 
@@ -268,8 +303,7 @@ def _refusal_on_fakes(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, 
 def _ask_meta(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[bool, int]:
     """Return whether the op's meta kernel refuses a call, and the number of elements of its results (0 if unknown)."""
     takes_device = any(argument.name == "device" for argument in facts_of(op).arguments)
-    with Caught() as caught, warnings.catch_warnings(), _below_modes():
-        warnings.simplefilter("ignore")
+    with Caught() as caught, _keeping_warnings(), _below_modes():
         given = [mapped(value, _on_meta) for value in args]
         named = {name: mapped(value, _on_meta) for name, value in kwargs.items()}
         named |= {"device": "meta"} if takes_device else {}
@@ -289,9 +323,15 @@ def _on_meta(value: Any) -> Any:
     return None if isinstance(value, torch.Generator) else on_meta(value)
 
 
-def is_too_large(tensors: Iterable[Tensor]) -> bool:
-    """Return whether a call on these tensors is so large that eager is not asked about it."""
-    return _size([one for one in tensors if not (one.is_meta or isinstance(one, FakeTensor))]) > _FAR_TOO_MANY
+def is_too_large(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a call takes or returns so many elements that eager is not asked about it, unless its sizes are wrong."""
+    tensors = [*tensors_in([*args, *kwargs.values()])]
+    if any(isinstance(one, FakeTensor) for one in tensors):
+        return False
+    if _size(one for one in tensors if not one.is_meta) <= _FAR_TOO_MANY and not _has_large_numbers(args, kwargs):
+        return False
+    refused, size = _size_by_meta(op, args, kwargs)
+    return size > _FAR_TOO_MANY and not refused
 
 
 def _size(values: Iterable[Any]) -> int:

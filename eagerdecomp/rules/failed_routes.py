@@ -7,13 +7,14 @@ passes on, and that eager refuses, fails that rule, and not the user's call.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from eagerdecomp._torch.fake import needs_data
 from eagerdecomp._torch.modes import fake_mode_entered
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.eager.verdict import is_too_large, refuse
 from eagerdecomp.errors import EagerDecompError
@@ -41,8 +42,8 @@ class NotOnFakes(RuntimeError):
     """A rule calls an op that has no result on fake tensors, because it reads data. No other rule is tried."""
 
 
-def may_be_failed_route(error: Exception, values: Iterable[Any]) -> bool:
-    """Return whether an error for a call with these arguments may be a failed route.
+def may_be_failed_route(error: Exception, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether an error for a call may be a failed route.
 
     Never the library's own errors, classes of the user's program (of its modes, say), values that fake tensors lack, calls that are
     too large to ask eager about, and a fake mode's error for real tensors.
@@ -53,9 +54,9 @@ def may_be_failed_route(error: Exception, values: Iterable[Any]) -> bool:
         return False
     if not isinstance(error, FAKE_TENSOR_ERRORS) or type(error).__module__.partition(".")[0] not in ("builtins", "torch", "struct"):
         return False
-    tensors = [*tensors_in(values)]
-    if is_too_large(tensors):
+    if is_too_large(op, args, kwargs):
         return False
+    tensors = [*tensors_in([*args, *kwargs.values()])]
     return not (fake_mode_entered() and tensors and not any(isinstance(one, FakeTensor) for one in tensors))
 
 
@@ -77,7 +78,7 @@ def reason_of_failure(
         EagerDecompError: if `is_last`.
         Exception: eager's error, if eager refuses the call.
     """
-    if not may_be_failed_route(error, [*args, *kwargs.values()]):
+    if not may_be_failed_route(error, rule.op, args, kwargs):
         return ""
     refuse(rule.op, args, kwargs)
     if rule.source == "user" or is_noted(error):

@@ -294,9 +294,10 @@ class NoRoute(Exception):
         self.__traceback__ = self.__context__ = None
         return self
 
+    @functools.cached_property  # the search of one op may be part of many others
     def has_declined(self) -> bool:
         """Return whether a rule does not cover the call: it may be wrong for eager too, in its sizes or values."""
-        return any(reason == DECLINED or (inner is not None and inner.has_declined()) for _, reason, inner in self.attempts)
+        return any(reason == DECLINED or (inner is not None and inner.has_declined) for _, reason, inner in self.attempts)
 
 
 class IfRouted(Linkable):
@@ -339,7 +340,7 @@ def first_applicable(
             result = apply(rule)
         except NoRoute as failure:
             attempts.append((rule, "", failure.without_frames()))
-            if declined is not None and failure.has_declined():
+            if declined is not None and failure.has_declined:
                 declined(rule)
         except Exception as error:
             lacking = None  # in a user's rule, it may be a typo

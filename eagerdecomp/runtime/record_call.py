@@ -78,9 +78,7 @@ class MissPath:
         key = None if why else key_or_none(op, values)
         why = why or self._why_not_recorded(entry, table, key, values)
         args, kwargs = call_of(op, values)
-        own = self._planner.decide(op).rules
-        sized = bool(own) and rules[0] is not own[0]  # a linked rule has declined this call, perhaps for its sizes
-        why = why or self._why_watched(op, rules, args, kwargs, sized=sized)
+        why = why or self._why_watched(op, rules, args, kwargs)
         if why:
             return self.run_unrecorded(op, rules, entry, args, kwargs, why)
         known = guard_values(op, values, (*guards, *kind_guards(op)))
@@ -112,9 +110,7 @@ class MissPath:
 
         return None if self._running.chain else ask
 
-    def _why_watched(
-        self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any], *, sized: bool = False
-    ) -> str:
+    def _why_watched(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> str:
         """Ask eager about a call of a new kind, and emit eager's warnings. Return why no program may replace it, or "".
 
         Not inside another rule, which may pass what eager refuses, and for a user's rule.
@@ -124,7 +120,9 @@ class MissPath:
         """
         if self._running.chain or not rules or rules[0].source == "user":
             return ""
-        verdict = ask_once(op, args, kwargs, sized=sized)
+        own = self._planner.decide(op).rules
+        declined = bool(own) and rules[0] is not own[0]  # a linked rule has declined this call, perhaps for its sizes
+        verdict = ask_once(op, args, kwargs, sized=declined)
         _refuse(op, verdict)
         verdict.warn()
         return _WARNS if verdict.warnings else ""
@@ -270,7 +268,7 @@ class MissPath:
             error = NoRoute(entry.op)
         if isinstance(error, NoRoute):
             return self._run_fallback_rules(entry, error, args, kwargs)
-        if not may_be_failed_route(error, [*args, *kwargs.values()]):
+        if not may_be_failed_route(error, entry.op, args, kwargs):
             raise error
         refuse(entry.op, args, kwargs)
         if is_noted(error) or writes_several(entry.op) or self._is_of_user(error):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from on_core import check
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import eagerdecomp as ed
@@ -132,8 +135,41 @@ def test_the_meta_kernel_refuses_large_meta_tensors() -> None:
 
 
 def test_only_tensors_with_memory_are_too_large_to_ask_about() -> None:
-    assert is_too_large([torch.ones(1).expand(2**60)])
-    assert not is_too_large([torch.ones(1, device="meta").expand(2**60)])
+    assert is_too_large(aten.relu.default, [torch.ones(1).expand(2**60)], {})
+    assert not is_too_large(aten.relu.default, [torch.ones(1, device="meta").expand(2**60)], {})
+
+
+def test_a_result_may_be_too_large_to_ask_about() -> None:
+    assert is_too_large(aten.zeros.default, [[2, 2**40]], {})
+    assert not is_too_large(aten.zeros.default, [[2, 2**10]], {})
+
+
+def test_a_very_large_call_with_wrong_sizes_is_refused_with_eagers_text() -> None:
+    x = torch.ones(1).expand(3, 2**40)
+    assert "Halving dimension must be even" in str(refusal(aten.glu.default, [x, 0], {}))
+    assert refusal(aten.relu.default, [x], {}) is None
+
+
+def test_threads_that_ask_at_once_lose_no_warnings() -> None:
+    before, lost = warnings.showwarning, []
+
+    def ask() -> None:
+        for _ in range(200):
+            found = refusal(aten.std.correction, [torch.ones(1), None], {"correction": 1})
+            lost.append(found)
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for one in threads:
+            one.start()
+        for number in range(200):
+            warnings.warn(f"number {number}", UserWarning, stacklevel=1)
+        for one in threads:
+            one.join()
+    assert warnings.showwarning is before
+    assert [str(one.message) for one in seen if "number" in str(one.message)] == [f"number {number}" for number in range(200)]
+    assert lost == [None] * 400
 
 
 def test_tensors_of_two_devices_meet_only_if_one_is_a_number_on_the_cpu() -> None:
@@ -166,3 +202,20 @@ def test_an_index_out_of_range_is_refused_after_calls_that_were_accepted(ops: ed
         for _ in range(2):
             with pytest.raises(RuntimeError, match="Found an invalid max index: 17"):
                 aten.max_unpool2d.default(x, places + 14, [4, 4])
+
+
+N = 1_100_000
+LARGE: dict[str, Callable[[], Any]] = {
+    "probabilities": lambda: torch.bernoulli(torch.full((20_000,), 2.0)),
+    "deviations": lambda: torch.normal(torch.ones(N), -torch.ones(N)),
+    "places": lambda: torch.ones(N).take(torch.tensor([0, N])),
+    "an expanded tensor": lambda: torch.ones(1).expand(N).add_(1),
+    "memory of its own": lambda: torch.add((x := torch.ones(N + 1))[:-1], 1, out=x[1:]),
+    "no memory": lambda: torch.zeros(2, 2**40),
+}
+
+
+@pytest.mark.parametrize("call", LARGE)
+def test_large_calls_are_refused_with_eagers_text(call: str) -> None:
+    for _ in range(2):
+        check(LARGE[call])
