@@ -25,10 +25,7 @@ _SOURCES = {"core": ("own", "schema"), "prims": ("small", "prims")}
 INCONSISTENT = {
     "aten._convert_indices_from_csr_to_coo.default": "all rows begin at 0, so there is no element and eager leaves memory unset",
     "aten._ctc_loss.default": "targets of zeros are blanks, whose gradient is undefined",
-    "aten._log_softmax_backward_data.default": "eager's CPU kernel ignores `input_dtype`; CUDA's kernel uses it",
     "aten._make_dep_token.default": "the result is uninitialized memory",
-    "aten._softmax_backward_data.default": "eager's CPU kernel ignores `input_dtype`; CUDA's kernel uses it",
-    "aten.glu_backward_jvp.default": "the gradient must be a result of the backward, computed from the other arguments",
     "aten.log_sigmoid_backward.default": "the buffer must be a result of the forward",
     "aten.mkldnn_rnn_layer_backward.default": "the workspace must be a result of the forward",
 }

@@ -369,16 +369,16 @@ def _glu_jvp(glu: Tensor, x: Tensor, dx: Tensor, dim: int) -> Any:
     return aten.add.Tensor(aten.mul.Tensor(moved_value, open_), aten.mul.Tensor(opening, glu))
 
 
+@rule("aten.glu_backward_jvp.default", recorded=True)
 def _glu_backward_jvp(grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Tensor, dx: Tensor, dim: int) -> Any:
-    """Compute the differential of ``[grad s, grad s (1 - s) a]``, with ``ds = s (1 - s) db``."""
-    (value, gate), (moved_value, moved_gate) = _halves(x, dim), _halves(dx, dim)
+    """Compute the differential of `grad_x`, which is ``[grad s, grad s (1 - s) a]``, with ``ds = s (1 - s) db``."""
+    (value, gate), (moved_value, moved_gate), (of_value, _) = (_halves(one, dim) for one in (x, dx, grad_x))
     open_ = aten.sigmoid.default(gate)
     opening = aten.sub.Tensor(moved_gate, aten.mul.Tensor(moved_gate, open_))  # ``ds / s``
-    first = aten.mul.Tensor(open_, aten.add.Tensor(dgrad_glu, aten.mul.Tensor(grad_glu, opening)))
-    of_value = aten.mul.Tensor(grad_glu, open_)
-    moved = aten.add.Tensor(aten.mul.Tensor(first, value), aten.mul.Tensor(of_value, moved_value))
-    closing = aten.mul.Tensor(aten.mul.Tensor(of_value, value), aten.mul.Tensor(open_, opening))
-    second = aten.sub.Tensor(aten.sub.Tensor(moved, aten.mul.Tensor(moved, open_)), closing)
+    first = aten.add.Tensor(aten.mul.Tensor(dgrad_glu, open_), aten.mul.Tensor(of_value, opening))
+    passed = aten.mul.Tensor(value, open_)
+    moved = aten.sub.Tensor(aten.sub.Tensor(moved_value, aten.mul.Tensor(moved_value, open_)), aten.mul.Tensor(passed, opening))
+    second = aten.add.Tensor(aten.mul.Tensor(first, aten.sub.Tensor(value, passed)), aten.mul.Tensor(of_value, moved))
     return _joined([first, second], dim)
 
 
@@ -435,8 +435,3 @@ def _gated_backward(self: Tensor, grad_output: Tensor, half: int, dim: int) -> A
     first = aten.mul.Tensor(gate, grad_output)
     through = aten.mul.Tensor(aten.sub.Tensor(1, gate), first)  # finite, so that the gradient of an infinite value is not NaN
     return aten.cat.default([first, aten.mul.Tensor(through, value)], dim)
-
-
-@rule("aten.glu_backward_jvp.default", recorded=True)
-def _glu_backward_jvp_of_any(grad_x: Tensor, *others: Any) -> Any:
-    return (_formula(_glu_backward_jvp) if grad_x.dtype.is_floating_point else _glu_backward_jvp)(grad_x, *others)
