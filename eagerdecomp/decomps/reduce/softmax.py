@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.ops import op_called
 from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.blocks import rows_in_blocks
@@ -20,8 +21,9 @@ aten = torch.ops.aten
 _ZERO = Constant(0.0)
 
 
-def _softmax_backward(op: Callable[..., Any], formula: Callable[..., Any]) -> Callable[..., Any]:
+def _softmax_backward(name: str, formula: Callable[..., Any]) -> Callable[..., Any]:
     """Make the rule for a gradient along a dimension, in float32 and float64. The result is contiguous, as in eager."""
+    op = op_called(name)
 
     def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Any:
         dtype = grad_output.dtype
@@ -69,5 +71,5 @@ def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, 
 
 rule("aten._masked_softmax_backward.default", recorded=True)(_masked_softmax_backward)
 
-rule("aten._softmax_backward_data.default")(_softmax_backward(aten._softmax_backward_data.default, _of_softmax))
-rule("aten._log_softmax_backward_data.default")(_softmax_backward(aten._log_softmax_backward_data.default, _of_log_softmax))
+rule("aten._softmax_backward_data.default")(_softmax_backward("aten._softmax_backward_data.default", _of_softmax))
+rule("aten._log_softmax_backward_data.default")(_softmax_backward("aten._log_softmax_backward_data.default", _of_log_softmax))
