@@ -17,6 +17,7 @@ from eagerdecomp.diagnosis.explanation import Explanation, Step, Way, count_text
 from eagerdecomp.diagnosis.no_route import unsupported_error
 from eagerdecomp.dispatcher.composites import kept_of
 from eagerdecomp.eager.observe import copied
+from eagerdecomp.eager.verdict import refuse
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.call_text import describe_call
@@ -59,6 +60,7 @@ def explain(
 
     Raises:
         OpSetError: for an unknown op, or a packet whose overload the arguments do not determine.
+        Exception: eager's error, if eager refuses the call.
 
     Examples:
         >>> import torch
@@ -163,6 +165,8 @@ def _explain(
         with torch.random.fork_rng(devices=[]):
             _run_in_handler(functools.partial(decision.kernel, *values, **named))  # like eager, the kernel may refuse the call
         return Explanation(verdict="in the set: goes to the backend's kernel", kernels={str(op): 1}, **fields)
+    if not decision.rules or decision.rules[0].source != "user":  # of a user's rule the mode asks nothing
+        refuse(op, values, named)
     known = guard_values(op, every, ())
     recorder = _TreeRecorder(planner.decide, op, program_arguments(op, every), call=every)
     with torch.random.fork_rng(devices=[]):

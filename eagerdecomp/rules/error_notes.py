@@ -16,17 +16,21 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
+import torch
+
 from eagerdecomp._torch.fake import needs_data
 from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.eager.verdict import refusal, refuse
 from eagerdecomp.errors import EagerDecompError, KernelError
 from eagerdecomp.host.notes import add_note
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import call_text, describe_call
 from eagerdecomp.ops.opset import Predicate
+from eagerdecomp.ops.schema import tensors_in
 from eagerdecomp.rules.rule import place_of
 
-__all__ = ["code_of", "is_noted", "is_own_kernel", "note_call", "note_error", "predicate_holds"]
+__all__ = ["code_of", "device_of", "is_noted", "is_own_kernel", "note_call", "note_error", "predicate_holds"]
 
 # Attribute of an error: the op whose kernel or predicate raised it, until the op that was being decomposed is noted too.
 _RAISED_BY = "_eagerdecomp_raised_by"
@@ -57,17 +61,30 @@ def note_call(
 ) -> None:
     """Note which call of an op raised an error in its kernel or its predicate; nothing for a kernel if eager refuses the call too.
 
+    Nothing either for torch's kernels on the CPU: they are eager's.
+
     Args:
         error: the error.
         op: the op.
-        run: the kernel or predicate.
+        run: the kernel or predicate; the op itself for the kernel of a device that torch's dispatcher has.
         kind: ``"kernel"`` or ``"predicate"``.
         args: positional arguments of the call.
         kwargs: keyword arguments of the call.
     """
-    if not is_noted(error) and (kind == "predicate" or refusal(op, args, kwargs) is None):
-        place = _Place(str(op), kind, place_of(run), describe_call(op, args, kwargs))
-        _note(error, str(op), place, f"in the {kind} {place.place} of {op}\n  called as: {place.call}")
+    if is_noted(error) or isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return
+    device = "" if is_own_kernel(op, run) else device_of(args, kwargs)
+    if (device or is_own_kernel(op, run)) and (kind == "predicate" or refusal(op, args, kwargs) is None):
+        where = f"on {device}" if device else place_of(run)
+        place = _Place(str(op), kind, where, describe_call(op, args, kwargs))
+        named = f"{kind} of {op} {where}" if device else f"{kind} {where} of {op}"
+        _note(error, str(op), place, f"in the {named}\n  called as: {place.call}")
+
+
+def device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the type of the device on which torch's kernel runs a call, as text; "" for the CPU and for tensors without data."""
+    types = {one.device.type for one in tensors_in([*args, *kwargs.values()]) if not isinstance(one, FakeTensor)}
+    return next(iter(sorted(types - {"cpu", "meta"})), "")
 
 
 def predicate_holds(op: OpOverload, when: Predicate, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -75,13 +92,15 @@ def predicate_holds(op: OpOverload, when: Predicate, args: Sequence[Any], kwargs
 
     Raises:
         KernelError: if the predicate raises, for a call that eager accepts.
+        Exception: eager's error, if the predicate raises for a call that eager refuses.
     """
     try:
         return bool(when(*args, **kwargs))
     except Exception as error:
+        if not isinstance(error, EagerDecompError) and not needs_data(error):
+            refuse(op, args, kwargs)
         note_call(error, op, when, "predicate", args, kwargs)
-        # If eager rejects the call too, or fake tensors lack the data, the error says more than a `KernelError` would.
-        if not isinstance(error, EagerDecompError) and not needs_data(error) and refusal(op, args, kwargs) is None:
+        if not isinstance(error, EagerDecompError) and not needs_data(error):
             raise _kernel_error(error, getattr(error, _RAISED_IN)) from error
         raise
 
@@ -104,12 +123,13 @@ def note_error(backend: Backend, error: Exception, op: OpOverload, args: Sequenc
         KernelError: for a `TypeError` of a kernel or predicate, unless eager raises one too.
         Exception: eager's error, if a kernel of the backend raised the error of a call that eager refuses.
     """
-    kernel = backend.kernels.get(op)
-    if not is_noted(error) and kernel is not None and is_own_kernel(op, kernel) and backend.ops.predicate(op) is None:
+    kernel = backend.kernels.get(op, op if op in backend.ops else None)
+    if not is_noted(error) and kernel is not None and (is_own_kernel(op, kernel) or device_of(args, kwargs)):
         refuse(op, args, kwargs)
-        note_call(error, op, kernel, "kernel", args, kwargs)
+        if backend.ops.predicate(op) is None:  # otherwise rules may have run the call
+            note_call(error, op, kernel, "kernel", args, kwargs)
     if not is_noted(error) and (backend.kernels or backend.ops.has_predicates):
-        _note_frame(error, _functions_of(backend))
+        _note_frame(error, op, _functions_of(backend))
     if not is_noted(error):
         return
     raised_by = error.op if isinstance(error, KernelError) else getattr(error, _RAISED_BY)
@@ -136,13 +156,16 @@ def _note(error: Exception, raised_by: str, place: _Place, note: str) -> None:
         setattr(error, _RAISED_IN, place)
 
 
-def _note_frame(error: Exception, functions: Mapping[CodeType, Sequence[tuple[OpOverload, Callable[..., Any], str]]]) -> None:
-    """Note the outermost frame of a traceback that runs one of these functions."""
+def _note_frame(
+    error: Exception, op: OpOverload, functions: Mapping[CodeType, Sequence[tuple[OpOverload, Callable[..., Any], str]]]
+) -> None:
+    """Note the outermost frame of a traceback that runs one of these functions; `op` is the op that the program called."""
     trace = error.__traceback__
     while trace is not None:
         found = functions.get(trace.tb_frame.f_code)
         if found:
-            ops = [str(op) for op, _, _ in found]
+            found = [one for one in found if one[0] is op] or found  # one factory may have made the kernels of several ops
+            ops = [str(other) for other, _, _ in found]
             _, run, kind = found[0]
             named = ", ".join(ops[:_SHOWN]) + (", ..." if len(ops) > _SHOWN else "")
             place = _Place(named, kind, place_of(run), _arguments(trace.tb_frame))

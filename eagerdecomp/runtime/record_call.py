@@ -288,7 +288,9 @@ class MissPath:
                 return self._recorded_run(recorder, self._planner.decide(op).rules, args, kwargs)
             except MakesSparse:  # which a rule has failed to do
                 raise error from None
-        raise caught.error if isinstance(caught.error, NoRoute) else error
+        # An error of a kernel, for a call that eager accepts, is noted now; `error` came from a program, which notes none.
+        raised = caught.error
+        raise raised if raised is not None and (isinstance(raised, NoRoute) or is_noted(raised)) else error
 
     def _run_fallback_rules(self, entry: Entry, failure: NoRoute, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run a call by its other rules, if its linked rule called an op without a route; raise `failure` if none has a route.
@@ -386,7 +388,7 @@ class _NestedMode(DispatchMode):
 
 
 def noting_errors(op: OpOverload, run: Handler, own: Callable[..., Any]) -> Handler:
-    """Wrap the handler of an op that a rule calls, to note the calls for which the backend's own kernel raises an error."""
+    """Wrap the handler of an op that a rule calls, to note the calls for which the kernel of a backend or device raises."""
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         try:

@@ -21,7 +21,7 @@ from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
 from eagerdecomp.program.key import Guard
 from eagerdecomp.program.symbolic_sizes import TrackedInt, plain
-from eagerdecomp.rules.error_notes import is_own_kernel, note_call, predicate_holds
+from eagerdecomp.rules.error_notes import note_call, predicate_holds
 from eagerdecomp.rules.failed_routes import reason_of_failure
 from eagerdecomp.rules.refusals import refused_by_predicate, typed_kernel
 from eagerdecomp.rules.result_checks import checked_result, expected_of
@@ -360,9 +360,7 @@ class Recorder(DispatchMode):
         except NoRoute:
             raise
         except Exception as error:
-            own = self._decide(op).kernel
-            if own is not None and is_own_kernel(op, own):
-                note_call(error, op, own, "kernel", plain_args, plain_kwargs)
+            note_call(error, op, self._decide(op).kernel or op, "kernel", plain_args, plain_kwargs)
             raise
         if self._reads is not None:
             if facts.changes_metadata:

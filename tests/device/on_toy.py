@@ -233,6 +233,33 @@ def test_tied_parameters_that_must_be_replaced_stay_tied() -> None:
 LESS = ed.Backend("less", toy_device.BACKEND.ops - ["aten.tanh", "aten.exp"], device_type="toy")
 
 
+def test_an_error_of_a_kernel_is_noted_and_no_other_rule_is_tried(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    cube, here = x.view(1, 3, 4).toy(), toy_device.here  # type: ignore[attr-defined]
+
+    def flat(value: Any) -> Any:
+        if isinstance(value, Tensor) and value.dim() == 3:
+            raise RuntimeError("three dimensions")
+        return here(value)
+
+    monkeypatch.setattr(toy_device, "here", flat)
+    for run in (torch.nn.functional.hardswish, torch.nn.functional.mish):
+        with pytest.raises(RuntimeError, match="three dimensions") as caught:
+            run(cube)
+        first, last = caught.value.__notes__
+        assert "in the kernel of aten." in first
+        assert " on toy\n  called as: " in first
+        assert last.startswith(f"while decomposing aten.{run.__name__}.default(")
+
+
+def test_a_call_that_eager_refuses_has_the_error_of_the_cpu(x: Tensor) -> None:
+    for run in (lambda x: x + x[0, :2], lambda x: x @ x, lambda x: x.sum(5)):
+        with pytest.raises((RuntimeError, IndexError)) as want:
+            run(x)
+        with pytest.raises(type(want.value)) as got:
+            run(x.toy())  # type: ignore[attr-defined]
+        assert str(got.value) == str(want.value)
+
+
 def failing(size: int) -> Tensor:
     """Return a tensor whose backward pass raises an error that names the size."""
     return torch.special.erf(torch.ones(size, device="toy", requires_grad=True)).sum()

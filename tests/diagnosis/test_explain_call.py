@@ -377,3 +377,9 @@ def test_a_call_that_makes_a_sparse_tensor_is_decomposed_again_each_time() -> No
     found = explained(op, call, supported_ops=CORE)
     assert found.verdict == "decomposed again at every call: it makes a sparse tensor"
     assert found.rules[0].verdict == "used"
+
+
+@pytest.mark.parametrize(("op", "call"), [("aten.silu.default", "i64[2]"), ("aten.sigmoid_.default", "i64[2]")])
+def test_a_call_that_eager_refuses_raises_its_error(op: str, call: str) -> None:
+    with pytest.raises((RuntimeError, NotImplementedError), match=r"not implemented for 'Long'|can't be cast"):
+        explained(op, call, supported_ops=CORE)

@@ -168,14 +168,36 @@ def test_a_predicate_that_raises(verify: Any, call: Callable[[], object]) -> Non
     assert isinstance(caught.value.__cause__, AttributeError)
 
 
-def test_a_predicate_that_raises_for_a_call_that_eager_rejects_keeps_its_error() -> None:
+def test_a_predicate_that_raises_for_a_call_that_eager_rejects_does_not_hide_eagers_error() -> None:
     def same_rank(left: Tensor, right: Tensor) -> bool:
         return bool(torch.broadcast_shapes(left.shape, right.shape))
 
     ops = ed.core_aten().with_predicate("aten.mul.Tensor", same_rank)
     message, notes = notes_of(ops, RuntimeError, lambda: x * torch.ones(4))
-    assert "its predicate" not in message
-    assert "in the predicate" in notes[0]
+    assert message.startswith("The size of tensor a (3) must match the size of tensor b (4)")
+    assert notes == []
+
+
+@pytest.mark.parametrize("own", [raising, without_alpha])
+def test_a_call_that_eager_rejects_raises_its_error_whatever_the_kernel_and_its_predicate(own: Callable[..., Any]) -> None:
+    ops = ed.core_aten().with_predicate("aten.mul.Tensor", lambda left, right: True)
+    backend = ed.Backend("mine", ops, kernels={"aten.mul.Tensor": own})
+    message, notes = notes_of(backend, RuntimeError, lambda: x * torch.ones(4))
+    assert message.startswith("The size of tensor a (3) must match the size of tensor b (4)")
+    assert notes == []
+
+
+def test_the_note_names_one_of_the_kernels_that_a_factory_made() -> None:
+    def kernel_of(name: str) -> Callable[..., Any]:
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            raise ZeroDivisionError(name)
+
+        return kernel
+
+    ops = ed.core_aten().with_predicate("aten.mul.Tensor", lambda left, right: True)
+    kernels = {f"aten.{name}.Tensor": kernel_of(name) for name in ("add", "mul", "sub")}
+    _, (note,) = notes_of(ed.Backend("mine", ops, kernels=kernels), ZeroDivisionError, lambda: x * x)
+    assert "of aten.mul.Tensor\n" in note
 
 
 def test_a_predicate_may_read_memory_that_fake_tensors_lack() -> None:
