@@ -4,8 +4,8 @@
 
 The stored calls are those of `conformance/wrong_calls.txt`: add each that was found to differ, as it is printed. The drawn ones are
 recorded calls that are made wrong in one place: another dtype, rank or size, an integer or a float that is out of range. What eager
-accepts, the mode must accept or call unsupported. Calls run in forks, because eager crashes for some. Known to differ are `max_pool1d`
-of integers and bools, which torch composes of `max_pool2d` under any mode, and the name in the text of `linalg_eigvals`.
+accepts, the mode must accept or call unsupported. Calls run in forks, because eager crashes for some. Known to differ are
+`max_pool1d` of integers, which torch composes of `max_pool2d` under any mode, and the name in the text of `linalg_eigvals`.
 The exit code is 1 if a call differs.
 """
 
