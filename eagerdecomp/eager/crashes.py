@@ -1,4 +1,7 @@
-"""Calls for which eager's CPU kernels crash, or use memory that is not theirs. Eager is not asked about them (`eager.verdict`)."""
+"""Calls for which eager's CPU kernels crash, or use memory that is not theirs. Eager is not asked about them (`eager.verdict`).
+
+PyTorch tracks the whole class in issue #195547. Where a kernel has an issue of its own, its number follows the function's summary.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,17 @@ __all__ = ["CRASHES"]
 
 
 def _pad_packed_sequence(data: Tensor, batch_sizes: Tensor, *more: Any) -> str:
-    """Return whether a batch grows or is negative. The kernel writes outside the result, which has the size of the first batch."""
+    """Return whether a batch grows or is negative. The kernel writes outside the result, which has the size of the first batch.
+
+    PyTorch #169213.
+    """
     sizes = batch_sizes.tolist() if batch_sizes.dim() == 1 and batch_sizes.is_cpu else []
     wrong = any(before < after <= sizes[0] or after < 0 <= sizes[0] for before, after in itertools.pairwise(sizes))
     return f"batch_sizes must not grow from one step to the next, nor be negative, but are {sizes}" if wrong else ""
 
 
 def _coo_to_csr(self: Tensor, size: int, **options: Any) -> str:
-    """Return whether a row does not exist. The kernel writes a pointer for each row up to it."""
+    """Return whether a row does not exist. The kernel writes a pointer for each row up to it. PyTorch #182064."""
     if self.is_meta or self.dim() != 1 or not self.numel() or self.is_floating_point() or self.is_complex():
         return ""
     least, most = int(self.amin()), int(self.amax())
@@ -31,7 +37,10 @@ def _coo_to_csr(self: Tensor, size: int, **options: Any) -> str:
 
 
 def _csr_to_coo(crow_indices: Tensor, col_indices: Tensor, **options: Any) -> str:
-    """Return whether there are more columns than places of row pointers. The kernel reads a row pointer for each."""
+    """Return whether there are more columns than places of row pointers. The kernel reads a row pointer for each.
+
+    PyTorch #141004.
+    """
     places, columns = crow_indices.shape[:-1].numel() * col_indices.shape[-1:].numel(), col_indices.numel()
     if crow_indices.dim() != col_indices.dim() or places != 1 or columns < 2:
         return ""
@@ -39,7 +48,7 @@ def _csr_to_coo(crow_indices: Tensor, col_indices: Tensor, **options: Any) -> st
 
 
 def _ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, **options: Any) -> bool:
-    """Return whether one factorization solves several right sides, or pivots are not int32.
+    """Return whether one factorization solves several right sides, or pivots are not int32. PyTorch #114121.
 
     After its checks, the kernel reads past the end of the factorization, and reads all pivots as int32.
     """
@@ -51,12 +60,12 @@ def _ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, **options: Any) -> bool:
 
 
 def _eigvals(self: Tensor, **options: Any) -> str:
-    """Return whether a number is not finite. LAPACK's kernel crashes, and only `linalg_eig` checks this."""
+    """Return whether a number is not finite. LAPACK's kernel crashes, and only `linalg_eig` checks this. PyTorch #121149."""
     return "" if self.isfinite().all() else "torch.linalg.eigvals: input tensor should not contain infs or NaNs."
 
 
 def _lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True, **options: Any) -> str:
-    """Return whether a matrix lacks pivots. The kernel reads them all the same."""
+    """Return whether a matrix lacks pivots. The kernel reads them all the same. PyTorch #177829."""
     if not unpack_pivots or LU_data.dim() < 2 or LU_pivots.dtype is not torch.int32:
         return ""
     fits = LU_pivots.shape[:-1] == LU_data.shape[:-2] and LU_pivots.shape[-1:].numel() >= min(LU_data.shape[-2:])
@@ -114,7 +123,8 @@ def _flash_attention_backward(
 
 
 def _no_heads(num_heads: int) -> str:
-    return "" if num_heads else "the number of heads must not be 0"  # by which the kernel divides
+    """Return whether the kernel divides by zero. PyTorch #106700."""
+    return "" if num_heads else "the number of heads must not be 0"
 
 
 def _mkldnn_rnn_layer(
@@ -131,7 +141,7 @@ def _mkldnn_rnn_layer(
     hidden_size: int,
     *more: Any,
 ) -> bool:
-    """Return whether weights or states have other sizes than the kernel takes them to have."""
+    """Return whether weights or states have other sizes than the kernel takes them to have. PyTorch #143485."""
     if input.dim() != 3:
         return False
     weights = w_ih.shape == (4 * hidden_size, input.size(2)) and w_hh.shape == (4 * hidden_size, hidden_size)
@@ -144,20 +154,28 @@ def _masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_typ
     return -self.dim() <= dim < self.dim() and not self.size(dim)
 
 
-def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, dim: int | None = None) -> bool:
+def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, dim: int | None = None) -> str | bool:
+    """Return whether rows have no elements, or the output has another shape, beyond which the kernel reads. PyTorch #194801."""
+    if output.shape != grad_output.shape:
+        return f"expected an output of the shape {list(grad_output.shape)} of its gradient, but got {list(output.shape)}"
     return _masked_softmax(grad_output, mask, dim)
 
 
 def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> bool:
-    """Return whether there is not one distance for each pair of rows. The kernel reads one for each."""
+    """Return whether there is not one distance for each pair of rows, of which it reads one, or no row. PyTorch #197099."""
     pairs = self.size(0) * (self.size(0) - 1) // 2 if self.dim() else 0
+    if self.dim() and not self.size(0):
+        return True  # the kernel divides by their number
     return self.is_contiguous() and pdist.is_contiguous() and min(grad.numel(), pdist.numel()) < pairs
 
 
 def _segment_reduce(
     data: Tensor, reduce: str, *, lengths: Tensor | None = None, offsets: Tensor | None = None, axis: int = 0, **options: Any
 ) -> str:
-    """Return why a segment is not within the data. The kernel reads it nevertheless, but refuses what else is wrong."""
+    """Return why a segment is not within the data. The kernel reads it nevertheless, but refuses what else is wrong.
+
+    PyTorch #141481.
+    """
     bounds = lengths if offsets is None else offsets
     if bounds is None or not 0 < bounds.dim() <= data.dim() or axis % data.dim() != bounds.dim() - 1:
         return ""
@@ -171,7 +189,7 @@ def _segment_reduce(
 
 
 def _segment_reduce_backward(grad: Tensor, output: Tensor, data: Tensor, reduce: str, *, axis: int = 0, **options: Any) -> str:
-    """Return why a segment is not within the data, or has no gradient."""
+    """Return why a segment is not within the data, or has no gradient. PyTorch #192452."""
     count = [options[name].size(-1) - extra for name, extra in (("offsets", 1), ("lengths", 0)) if options.get(name) is not None]
     shape = [*data.shape]
     if shape and count and -len(shape) <= axis < len(shape):
@@ -189,7 +207,10 @@ def _range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, out: Tenso
 
 
 def _adaptive_max_pool_backward(dims: int, grad_output: Tensor, self: Tensor, indices: Tensor, **out: Tensor) -> str:
-    """Return whether the gradient has other planes than the input, or an index is out of range. The kernel writes there."""
+    """Return whether the gradient has other planes than the input, or an index is out of range. The kernel writes there.
+
+    PyTorch #141099, #141100.
+    """
     typed = indices.dtype is torch.int64 and grad_output.dtype is self.dtype and self.dtype.is_floating_point
     if not typed or grad_output.shape != indices.shape or self.dim() != indices.dim():
         return ""
@@ -202,7 +223,10 @@ def _adaptive_max_pool_backward(dims: int, grad_output: Tensor, self: Tensor, in
 def _fractional_max_pool3d_backward(
     grad_output: Tensor, self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], indices: Tensor, **out: Tensor
 ) -> str:
-    """Return whether the gradient or the indices have other planes than the input. The kernel reads beyond them."""
+    """Return whether the gradient or the indices have other planes than the input. The kernel reads beyond them.
+
+    PyTorch #142838.
+    """
     wanted, first = [*self.shape[:-3], *output_size], 2 if self.dim() == 5 else 1
     typed = indices.dtype is torch.int64 and grad_output.dtype is self.dtype and self.dtype.is_floating_point
     if not typed or list(grad_output.shape[first : first + 3]) != list(output_size):
@@ -214,7 +238,7 @@ def _fractional_max_pool3d_backward(
 def _nll_loss_backward(
     grad_output: Tensor, self: Tensor, target: Tensor, weight: Any, reduction: int, ignore_index: int, *more: Any, **out: Tensor
 ) -> IndexError | bool:
-    """Return the error of the forward kernel if a class is out of range. This kernel writes there."""
+    """Return the error of the forward kernel if a class is out of range. This kernel writes there. PyTorch #194802."""
     classes = self.size(1 if self.dim() > 1 else 0) if self.dim() else 0
     wrong = target[(target != ignore_index) & ((target < 0) | (target >= classes))]
     return IndexError(f"Target {int(wrong[0])} is out of bounds.") if wrong.numel() else False

@@ -28,6 +28,11 @@ ONE = torch.ones(())
             (torch.ones(3, 1, 1, 1), torch.ones(1, 2, 2, 2), [1] * 3, [1] * 3, torch.zeros(3, 1, 1, 1, dtype=torch.int64)),
             "must have the shape",
         ),
+        (
+            aten._masked_softmax_backward.default,
+            (torch.ones(2, 16), torch.ones(1, 2), torch.zeros(2, 16, dtype=torch.bool), 1),
+            "expected an output of the shape",
+        ),
     ],
     ids=str,
 )
@@ -38,3 +43,8 @@ def test_gradients_refuse_what_the_kernel_writes_elsewhere(op: Any, args: tuple[
 
 def test_a_binomial_count_of_nan_ends() -> None:
     assert on_core(lambda: torch.binomial(torch.tensor([float("nan"), 3.0]), torch.tensor([0.5, 1.0])))[1] == 3
+
+
+def test_distances_of_no_rows_have_a_gradient() -> None:
+    x = torch.zeros(0, 3, requires_grad=True)
+    assert on_core(lambda: torch.autograd.grad(torch.nn.functional.pdist(x).sum(), x)[0]).shape == (0, 3)
