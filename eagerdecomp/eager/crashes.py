@@ -37,14 +37,17 @@ def _coo_to_csr(self: Tensor, size: int, **options: Any) -> str:
 
 
 def _csr_to_coo(crow_indices: Tensor, col_indices: Tensor, **options: Any) -> str:
-    """Return whether there are more columns than places of row pointers. The kernel reads a row pointer for each.
-
-    PyTorch #141004.
-    """
+    """Return whether row pointers are missing, or point beyond the columns. The kernel writes there. PyTorch #141004."""
     places, columns = crow_indices.shape[:-1].numel() * col_indices.shape[-1:].numel(), col_indices.numel()
-    if crow_indices.dim() != col_indices.dim() or places != 1 or columns < 2:
+    if crow_indices.dim() != col_indices.dim() or crow_indices.is_floating_point() or crow_indices.is_complex():
         return ""
-    return f"expected one column index, but got {columns} of shape {list(col_indices.shape)}"
+    if places == 1 and columns > 1:
+        return f"expected one column index, but got {columns} of shape {list(col_indices.shape)}"
+    if crow_indices.is_meta or not crow_indices.numel() or not crow_indices.dim():
+        return ""
+    least, most = int(crow_indices.amin()), int(crow_indices.amax())
+    beyond = least < 0 or most > col_indices.size(-1)
+    return f"index out of bounds: rows begin at {least} to {most}, of {col_indices.size(-1)} columns" if beyond else ""
 
 
 def _ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, **options: Any) -> bool:

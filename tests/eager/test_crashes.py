@@ -1,15 +1,69 @@
-"""Calls for which eager's kernels crash or do not end. Eager itself is not run here."""
+"""Calls for which eager's kernels crash or do not end. Eager itself runs in forks only."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 import torch
-from on_core import on_core
+from compare import outcome
+from on_core import CORE, on_core
+
+import eagerdecomp as ed
+from eagerdecomp._torch.ops import op_named
+from eagerdecomp.conformance.workers import Lost, asked
+from eagerdecomp.ops.call_text import parse_call
 
 aten = torch.ops.aten
 ONE = torch.ones(())
+
+#: Kinds of calls of `eager.crashes` for which eager crashes each time. For the others it reads or writes elsewhere unnoticed.
+CRASHING = (
+    "_pad_packed_sequence.default(f32[6, 2], i64([3, -9000000, 2]), False, 0.0, 0)",
+    "_convert_indices_from_coo_to_csr.default(i64([0, 900000000]), 4)",
+    "_convert_indices_from_csr_to_coo.default(i64([[0, 900000000]]), i64[1, 2])",
+    "linalg_eigvals.default(f32([[inf, inf], [inf, inf]]))",
+    "lu_unpack.default(f32[300, 300], i32[0])",
+    "adaptive_max_pool2d_backward.default(f32[1, 1, 1], f32[1, 2, 2], i64([[[900000000000]]]))",
+    "adaptive_max_pool3d_backward.default(f32[1, 1, 1, 1], f32[1, 2, 2, 2], i64([[[[900000000000]]]]))",
+    "nll_loss2d_backward.default(f32[1, 1, 1], f32[1, 4, 1, 1], i64([[[900000000000]]]), None, 0, -100, f32[])",
+    "_pdist_backward.default(f32[0], f32[0, 3], 2.0, f32[0])",
+    "_pdist_backward.default(f32[1], f32[3000, 3], 2.0, f32[1])",
+    "segment_reduce.default(f32[5], 'sum', offsets=i64([0, 900000000000]))",
+    "_segment_reduce_backward.default(f32[1], f32[1], f32[5], 'sum', offsets=i64([0, 900000000000]))",
+    "range.step(0, 4, 0.5, dtype=torch.int64)",
+    "_native_multi_head_attention.default(f32[1, 2, 4], f32[1, 2, 4], f32[1, 2, 4], 4, 0, f32[12, 4], f32[12], f32[4, 4], f32[4])",
+    "_masked_softmax.default(f32[3, 0], b8[3, 0], 1, 2)",
+    "mkldnn_rnn_layer.default(f32[1, 8, 1], f32[5, 8], f32[5, 8], f32[5], f32[5], f32[1, 8], f32[1, 1], "
+    "False, [], 2, 8, 2, True, False, False, False)",
+    "_transform_bias_rescale_qkv.default(f32[2, 5, 12], f32[12], 0)",
+    "_scaled_dot_product_flash_attention_for_cpu.default(f32[1, 1, 2, 4], f32[1, 1, 0, 4], f32[1, 1, 0, 4])",
+    "_cummax_helper.default(f32[300000], f32[1], i64[1], 0)",
+)
+
+
+def _run(call: str, *modes: Any) -> str:
+    name, _, arguments = call.removesuffix(")").partition("(")
+    op = op_named(f"aten.{name}")
+    assert op is not None
+    args, kwargs = parse_call(arguments)
+    # Without inference mode, torch's C++ code composes `_pad_packed_sequence` above all modes.
+    with torch.inference_mode(), modes[0] if modes else contextlib.nullcontext():
+        return outcome(lambda: op(*args, **kwargs))[0]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("call", CRASHING)
+def test_eager_still_crashes(call: str) -> None:
+    found = asked(lambda: _run(call))
+    assert isinstance(found, Lost), f"eager does not crash any more: delete the entry of {call} in eager/crashes.py"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("call", CRASHING)
+def test_the_mode_does_not(call: str) -> None:
+    assert asked(lambda: _run(call, ed.EagerDecompMode(CORE))) in ("error", "value")
 
 
 @pytest.mark.parametrize(
