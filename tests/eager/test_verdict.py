@@ -183,6 +183,7 @@ def test_values_are_not_read_on_the_meta_device() -> None:
     rows, lengths = torch.empty(3, dtype=torch.int64, device="meta"), torch.empty(2, dtype=torch.int64, device="meta")
     data = torch.empty(5, device="meta")
     assert not CRASHES["aten._convert_indices_from_coo_to_csr.default"](rows, 4)
+    assert not CRASHES["aten._convert_indices_from_csr_to_coo.default"](rows, lengths)
     assert not CRASHES["aten.segment_reduce.default"](data, "sum", lengths=lengths, unsafe=True)
     assert not CRASHES["aten._pad_packed_sequence.default"](data, lengths, False, 0.0, 0)
 

@@ -108,13 +108,17 @@ CHECKED: dict[str, dict[str, str]] = {
     },
     "tests/eager/test_verdict.py": {
         "eager/crashes.py:_coo_to_csr": "test_values_are_not_read_on_the_meta_device",
+        "eager/crashes.py:_csr_to_coo": "test_values_are_not_read_on_the_meta_device",
         "eager/crashes.py:_pad_packed_sequence": "test_values_are_not_read_on_the_meta_device",
         "eager/crashes.py:_segment_reduce": "test_values_are_not_read_on_the_meta_device",
         "eager/verdict.py:_fact": "test_kinds_of_calls_are_of_a_device",
         "eager/verdict.py:_refusal_of_devices": "test_tensors_of_two_devices_meet_only_if_one_is_a_number_on_the_cpu",
-        "eager/verdict.py:_verdict": "test_the_meta_kernel_refuses_large_meta_tensors",
+        "eager/verdict.py:_size_by_meta": "test_the_meta_kernel_refuses_large_meta_tensors",
         "eager/verdict.py:is_too_large": "test_only_tensors_with_memory_are_too_large_to_ask_about",
         "eager/verdict.py:ask_once": "test_dtypes_that_only_the_cpu_refuses_are_not_asked_about_elsewhere",
+    },
+    "tests/rules/test_error_notes.py": {
+        "rules/error_notes.py:device_of": "test_torchs_kernels_are_eagers_on_the_cpu_and_without_data",
     },
     "tests/eager/test_observe.py": {
         "eager/observe.py:at_home": "test_copies_on_the_cpu_are_of_all_devices_but_meta",

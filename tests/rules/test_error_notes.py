@@ -10,8 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import eagerdecomp as ed
+from eagerdecomp.rules.error_notes import device_of
 
 aten = torch.ops.aten
 x = torch.ones(3)
@@ -259,3 +261,9 @@ def test_equal_backends_still_share_their_programs() -> None:
 
     modes = [ed.EagerDecompMode(mul_by(mul)) for _ in range(2)]
     assert modes[0].cache is modes[1].cache
+
+
+def test_torchs_kernels_are_eagers_on_the_cpu_and_without_data() -> None:
+    with FakeTensorMode():
+        fake = torch.ones(3, device="cuda")
+    assert device_of([x, [torch.ones(3, device="meta")], 2], {"out": fake}) == ""
