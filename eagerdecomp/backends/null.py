@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.eager.observe import leaves_of, mapped, on_meta
+from eagerdecomp.eager.observe import leaves_of, mapped, mapped_call, on_meta
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set, core_aten
 from eagerdecomp.ops.schema import facts_of
@@ -79,8 +79,7 @@ def _kernel(op: OpOverload, value: float | None) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if facts.sized_by_values:
             return torch.empty((0, max(args[0].dim(), 0)), dtype=torch.int64)
-        given = [mapped(value, on_meta) for value in args]
-        named = {name: mapped(value, on_meta) for name, value in kwargs.items()}
+        given, named = mapped_call(on_meta, args, kwargs)
         return mapped(op(*given, **(named | ({"device": "meta"} if "device" in named else {}))), filled)
 
     return kernel

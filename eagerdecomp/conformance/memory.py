@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import same_storage
-from eagerdecomp.eager.observe import bare, copying, leaves_of, mapped, whole_memory, with_lazy_bits
+from eagerdecomp.eager.observe import bare, copying, leaves_of, mapped, mapped_call, whole_memory, with_lazy_bits
 from eagerdecomp.eager.tolerance import bits_of, same_bits
 
 __all__ = ["CopiedArguments", "fill", "copy_arguments", "to_cpu", "put_back"]
@@ -78,8 +78,7 @@ def copy_arguments(
                 made[id(value)].requires_grad_()
         return made[id(value)]
 
-    new_args = [mapped(value, place) for value in args]
-    new_kwargs = {name: mapped(value, place) for name, value in kwargs.items()}
+    new_args, new_kwargs = mapped_call(place, args, kwargs)
     tensors = [one for one in leaves_of([*new_args, *new_kwargs.values()]) if isinstance(one, Tensor)]
     memory = [whole_memory(bare(one)) for one in tensors]
     return CopiedArguments(new_args, new_kwargs, tensors, memory, [one.detach().cpu().clone() for one in memory])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.spec import Call, tensors_of
-from eagerdecomp.eager.observe import mapped, resolved
+from eagerdecomp.eager.observe import mapped_call, resolved
 from eagerdecomp.eager.strides import in_order, memory_order
 from eagerdecomp.verify.reproducer import resized
 
@@ -51,11 +51,8 @@ def _apart(call: Call) -> Call | None:
     def own(value: Any) -> Any:
         return value.clone() if isinstance(value, Tensor) else value
 
-    return replace(
-        call,
-        args=[mapped(value, own) for value in call.args],
-        kwargs={name: mapped(value, own) for name, value in call.kwargs.items()},
-    )
+    args, kwargs = mapped_call(own, call.args, call.kwargs)
+    return replace(call, args=args, kwargs=kwargs)
 
 
 class _Tries:
@@ -198,6 +195,5 @@ def _changed(call: Call, change: Callable[[int, Tensor], Tensor]) -> Call | None
         changes.append(made is not value)
         return made
 
-    args: Sequence[Any] = [mapped(value, of) for value in call.args]
-    kwargs = {name: mapped(value, of) for name, value in call.kwargs.items()}
+    args, kwargs = mapped_call(of, call.args, call.kwargs)
     return replace(call, args=args, kwargs=kwargs) if any(changes) else None

@@ -27,6 +27,7 @@ __all__ = [
     "is_plain",
     "leaves_of",
     "mapped",
+    "mapped_call",
     "nesting_of",
     "observe",
     "on_meta",
@@ -137,6 +138,11 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
+def mapped_call(change: Callable[[Any], Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a call with `change` applied to each leaf."""
+    return [mapped(value, change) for value in args], {name: mapped(value, change) for name, value in kwargs.items()}
+
+
 def is_plain(tensor: Tensor) -> bool:
     """Return whether a call can be repeated on a copy of this tensor, which may be a meta tensor."""
     return type(tensor) in PLAIN_TENSORS and is_dense(tensor) and not is_zero_tensor(tensor)
@@ -164,7 +170,7 @@ def copied(
     def change(value: Any) -> Any:
         return copy(at_home(value) if home else value)
 
-    return [mapped(value, change) for value in args], {name: mapped(value, change) for name, value in kwargs.items()}
+    return mapped_call(change, args, kwargs)
 
 
 def copying(alone: Collection[int] = (), *, device: torch.device | None = None, gradients: bool = False) -> Callable[[Any], Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.observe import Caught, Observed, leaves_of, mapped, nesting_of, resolved
+from eagerdecomp.eager.observe import Caught, Observed, leaves_of, mapped_call, nesting_of, resolved
 
 __all__ = [
     "WIDER",
@@ -266,7 +266,7 @@ def call_widened(
             return wider.get(value, value)
         return change(value, torch.float64) if type(value) is float else value
 
-    widened, named = [mapped(value, wide) for value in args], {name: mapped(value, wide) for name, value in kwargs.items()}
+    widened, named = mapped_call(wide, args, kwargs)
     result = None
     with Caught() as caught:
         result = native(*widened, **named)

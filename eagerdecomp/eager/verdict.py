@@ -29,7 +29,7 @@ from eagerdecomp._torch.modes import no_current_modes, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name
 from eagerdecomp._torch.tensors import FakeTensor, can_be_copied, lazy_bits_visible
 from eagerdecomp.eager.crashes import CRASHES
-from eagerdecomp.eager.observe import Caught, at_home, copied, leaves_of, mapped, on_meta, owner_of, with_lazy_bits
+from eagerdecomp.eager.observe import Caught, at_home, copied, leaves_of, mapped_call, on_meta, owner_of, with_lazy_bits
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
@@ -105,16 +105,15 @@ def _verdict(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     if not all(map(can_be_copied, tensors)):
         return Verdict()
     if _size(tensors) > _FEW_ELEMENTS or _has_large_numbers(args, kwargs):
-        refused, size = _size_by_meta(op, args, kwargs)
+        refused, size = _size_by_meta(op, args, kwargs, tensors)
         if size > _FAR_TOO_MANY:
             return _run(op, lambda: _without_data(args, kwargs)) if refused and not facts_of(op).mutated else Verdict()
     verdict = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True))
     return verdict if verdict.error is not None else Verdict(_refusal_of_devices(tensors))
 
 
-def _size_by_meta(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[bool, int]:
+def _size_by_meta(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor]) -> tuple[bool, int]:
     """Return whether the meta kernel refuses a call, and the number of elements that the call takes and returns."""
-    tensors = [*tensors_in([*args, *kwargs.values()])]
     refused, results = _ask_meta(op, args, kwargs)
     return refused, 0 if tensors and all(one.is_meta for one in tensors) else _size(tensors) + results
 
@@ -127,7 +126,7 @@ def _without_data(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[
             return at_home(value)
         return torch.zeros((), dtype=value.dtype, device="cpu").expand(value.shape)
 
-    return [mapped(value, change) for value in args], {name: mapped(value, change) for name, value in kwargs.items()}
+    return mapped_call(change, args, kwargs)
 
 
 def _refusal_of_devices(tensors: Sequence[Tensor]) -> RuntimeError | None:
@@ -161,7 +160,7 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, 
         return Verdict(_refusal_on_fakes(op, args, kwargs) if not symbolic and _can_ask(op, args, kwargs) else None)
     if not all(map(can_be_copied, tensors)):
         return Verdict()
-    kind = _kind(op, args, kwargs, sized)
+    kind = _kind(op, args, kwargs, tensors, sized)
     by_values = sized and _is_indexed(tensors) and _size(tensors) <= _FEW_ELEMENTS
     if kind is None or (kind in _accepted and not by_values) or not _can_ask(op, args, kwargs):
         return Verdict()
@@ -288,7 +287,8 @@ def _refusal_on_fakes(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, 
             return change(value) if isinstance(value, Tensor) else value
 
         with Caught() as caught, handling_fakes(fakes), _keeping_warnings():
-            op(*[mapped(value, fake) for value in args], **{name: mapped(value, fake) for name, value in kwargs.items()})
+            given, named = mapped_call(fake, args, kwargs)
+            op(*given, **named)
         return caught.error
 
     refused = ask(lambda tensor: tensor)
@@ -304,8 +304,7 @@ def _ask_meta(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     """Return whether the op's meta kernel refuses a call, and the number of elements of its results (0 if unknown)."""
     takes_device = any(argument.name == "device" for argument in facts_of(op).arguments)
     with Caught() as caught, _keeping_warnings(), _below_modes():
-        given = [mapped(value, _on_meta) for value in args]
-        named = {name: mapped(value, _on_meta) for name, value in kwargs.items()}
+        given, named = mapped_call(_on_meta, args, kwargs)
         named |= {"device": "meta"} if takes_device else {}
         if _as_error(_would_crash(op, given, named)) is not None:
             return True, 0
@@ -330,7 +329,7 @@ def is_too_large(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any])
         return False
     if _size(one for one in tensors if not one.is_meta) <= _FAR_TOO_MANY and not _has_large_numbers(args, kwargs):
         return False
-    refused, size = _size_by_meta(op, args, kwargs)
+    refused, size = _size_by_meta(op, args, kwargs, tensors)
     return size > _FAR_TOO_MANY and not refused
 
 
@@ -363,7 +362,7 @@ def _stand_in(args: Sequence[Any], kwargs: Mapping[str, Any], *, largest: int = 
             made[id(value)] = _arranged(filled(shape, dtype=value.dtype, device="cpu"), value)
         return made[id(value)]
 
-    return [mapped(value, change) for value in args], {name: mapped(value, change) for name, value in kwargs.items()}
+    return mapped_call(change, args, kwargs)
 
 
 def _arranged(made: Tensor, like: Tensor) -> Tensor:
@@ -375,7 +374,9 @@ def _arranged(made: Tensor, like: Tensor) -> Tensor:
     return with_lazy_bits(made.permute(order).contiguous().permute(back), like)
 
 
-def _kind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], sized: bool) -> Hashable | None:
+def _kind(
+    op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor], sized: bool
+) -> Hashable | None:
     """Return the facts of a call that eager's checks read, apart from data; None if they cannot be hashed.
 
     Of sizes, unless the kind is to be `sized`, only zeros and ones, and which are equal. Of memory, which tensors share it.
@@ -387,7 +388,6 @@ def _kind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], sized:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
-    tensors = [*tensors_in([*args, *kwargs.values()])]
     owners = [owner_of(one) or id(one) for one in tensors]
     shared = tuple(map(owners.index, owners)) if len(set(owners)) < len(owners) else ()
     kind = op, facts, shared, switches

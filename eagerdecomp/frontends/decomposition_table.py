@@ -20,7 +20,7 @@ from eagerdecomp._torch.sizes import fact_of_size, guards_ignored
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
 from eagerdecomp.diagnosis.no_route import attempts
 from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
-from eagerdecomp.eager.observe import leaves_of, mapped
+from eagerdecomp.eager.observe import leaves_of, mapped_call
 from eagerdecomp.eager.verdict import refusal
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend, as_backend
@@ -186,12 +186,12 @@ class _Routes:
 
     def _rule_for(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Rule | NoRoute:
         """Return the rule by which a call reaches the set; the failed search if there is none."""
-        args, kwargs = _mapped(_below_functionalization, args, kwargs)
+        args, kwargs = mapped_call(_below_functionalization, args, kwargs)
         facts = _facts(op, args, kwargs)
         if facts not in self._found:
             fakes = fake_mode_or_new(tensors_in([*args, *kwargs.values()]))
             with no_current_modes():
-                args, kwargs = _mapped(lambda value: _as_fake(value, fakes), args, kwargs)
+                args, kwargs = mapped_call(lambda value: _as_fake(value, fakes), args, kwargs)
             with handling_fakes(fakes), torch.no_grad():
                 found = self._start_search(op, args, kwargs, fakes)
             if len(self._found) + len(found) > _MAX_CACHED_CALLS:
@@ -401,10 +401,6 @@ class _Functional(DispatchMode):
         self._written[id(target)] = (target, result)
         self._fresh[id(result)] = result
         return result
-
-
-def _mapped(change: Callable[[Any], Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-    return mapped(list(args), change), {name: mapped(value, change) for name, value in kwargs.items()}
 
 
 def _below_functionalization(value: Any) -> Any:

@@ -38,6 +38,9 @@ _RAISED_BY = "_eagerdecomp_raised_by"
 # Attribute of an error: the `_Place` where it was raised.
 _RAISED_IN = "_eagerdecomp_raised_in"
 
+#: Errors that say nothing about a kernel.
+_OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
+
 #: Number of ops that a note names if they share one function.
 _SHOWN = 4
 
@@ -56,29 +59,37 @@ def is_own_kernel(op: OpOverload, kernel: Callable[..., Any]) -> bool:
     return kernel is not op and kernel is not builtin(op)
 
 
-def note_call(
-    error: Exception, op: OpOverload, run: Callable[..., Any], kind: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> None:
-    """Note which call of an op raised an error in its kernel or its predicate; nothing for a kernel if eager refuses the call too.
-
-    Nothing either for torch's kernels on the CPU: they are eager's.
+def note_call(error: Exception, op: OpOverload, kernel: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Note the call for which the kernel of a backend or a device raised an error, unless eager refuses the call too.
 
     Args:
         error: the error.
         op: the op.
-        run: the kernel or predicate; the op itself for the kernel of a device that torch's dispatcher has.
-        kind: ``"kernel"`` or ``"predicate"``.
+        kernel: the backend's kernel; the op itself for torch's, which is noted for calls on a device.
         args: positional arguments of the call.
         kwargs: keyword arguments of the call.
     """
-    if is_noted(error) or isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+    if is_noted(error) or isinstance(error, _OUT_OF_MEMORY) or not _is_not_eagers(op, kernel, args, kwargs):
         return
-    device = "" if is_own_kernel(op, run) else device_of(args, kwargs)
-    if (device or is_own_kernel(op, run)) and (kind == "predicate" or refusal(op, args, kwargs) is None):
-        where = f"on {device}" if device else place_of(run)
-        place = _Place(str(op), kind, where, describe_call(op, args, kwargs))
-        named = f"{kind} of {op} {where}" if device else f"{kind} {where} of {op}"
-        _note(error, str(op), place, f"in the {named}\n  called as: {place.call}")
+    if refusal(op, args, kwargs) is None:
+        _note_call(error, op, kernel, "kernel", args, kwargs)
+
+
+def _is_not_eagers(op: OpOverload, kernel: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    return is_own_kernel(op, kernel) or bool(device_of(args, kwargs))
+
+
+def _note_call(
+    error: Exception, op: OpOverload, run: Callable[..., Any], kind: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Note which call of an op raised an error in its kernel or its predicate."""
+    if is_noted(error):
+        return
+    own = is_own_kernel(op, run)
+    where = place_of(run) if own else f"on {device_of(args, kwargs)}"
+    place = _Place(str(op), kind, where, describe_call(op, args, kwargs))
+    named = f"{kind} {where} of {op}" if own else f"{kind} of {op} {where}"
+    _note(error, str(op), place, f"in the {named}\n  called as: {place.call}")
 
 
 def device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -97,12 +108,13 @@ def predicate_holds(op: OpOverload, when: Predicate, args: Sequence[Any], kwargs
     try:
         return bool(when(*args, **kwargs))
     except Exception as error:
-        if not isinstance(error, EagerDecompError) and not needs_data(error):
+        leaves = isinstance(error, EagerDecompError) or needs_data(error)
+        if not leaves:
             refuse(op, args, kwargs)
-        note_call(error, op, when, "predicate", args, kwargs)
-        if not isinstance(error, EagerDecompError) and not needs_data(error):
-            raise _kernel_error(error, getattr(error, _RAISED_IN)) from error
-        raise
+        _note_call(error, op, when, "predicate", args, kwargs)
+        if leaves:
+            raise
+        raise _kernel_error(error, getattr(error, _RAISED_IN)) from error
 
 
 def _kernel_error(error: Exception, where: _Place) -> KernelError:
@@ -124,10 +136,11 @@ def note_error(backend: Backend, error: Exception, op: OpOverload, args: Sequenc
         Exception: eager's error, if a kernel of the backend raised the error of a call that eager refuses.
     """
     kernel = backend.kernels.get(op, op if op in backend.ops else None)
-    if not is_noted(error) and kernel is not None and (is_own_kernel(op, kernel) or device_of(args, kwargs)):
+    if not is_noted(error) and kernel is not None and _is_not_eagers(op, kernel, args, kwargs):
         refuse(op, args, kwargs)
-        if backend.ops.predicate(op) is None:  # otherwise rules may have run the call
-            note_call(error, op, kernel, "kernel", args, kwargs)
+        # If the op has a predicate, rules may have run the call.
+        if backend.ops.predicate(op) is None and not isinstance(error, _OUT_OF_MEMORY):
+            _note_call(error, op, kernel, "kernel", args, kwargs)
     if not is_noted(error) and (backend.kernels or backend.ops.has_predicates):
         _note_frame(error, op, _functions_of(backend))
     if not is_noted(error):

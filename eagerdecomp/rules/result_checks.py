@@ -17,7 +17,7 @@ from torch import Tensor
 from eagerdecomp._torch.modes import no_current_modes, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import PLAIN_TENSORS, FakeTensorMode, fake_tensor_log_off, same_storage
-from eagerdecomp.eager.observe import Caught, leaves_of, mapped
+from eagerdecomp.eager.observe import Caught, leaves_of, mapped_call
 from eagerdecomp.errors import KernelError, RuleError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.call_text import describe_call
@@ -74,7 +74,7 @@ def _made(
 ) -> Expected | None:
     """Return the expected results of a call with converted tensors; None if the call raises."""
     with Caught() as caught, no_current_modes(), without_torch_function():
-        given, named = mapped(list(args), convert), {name: mapped(value, convert) for name, value in kwargs.items()}
+        given, named = mapped_call(convert, args, kwargs)
         result, inputs = run(*given, **named), [*given, *named.values()]
         return [(_facts(one), _is_among(one, inputs)) if isinstance(one, Tensor) else None for one in leaves_of(result)]
     caught.error = None  # its traceback keeps tensors alive
@@ -136,7 +136,7 @@ def checked_kernel(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., 
         try:
             result = kernel(*args, **kwargs)
         except Exception as error:
-            note_call(error, op, kernel, "kernel", args, kwargs)
+            note_call(error, op, kernel, args, kwargs)
             raise
         fault = _kind_fault(op, args, kwargs, result)
         if not fault and _looks_fault(expected, result, device=False):

@@ -61,6 +61,10 @@ def _overlap_status(left: Tensor, right: Tensor) -> Literal["no", "partial", "fu
     return "partial" if begin_left < end_right and begin_right < end_left else "no"
 
 
+def _overlaps(left: Tensor, right: Tensor) -> bool:
+    return left is right or (same_storage(left, right) and _overlap_status(left, right) != "no")
+
+
 def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
     """Decline writes that eager refuses: into an expanded tensor, or into memory that partly overlaps an input."""
     if not target.is_contiguous() and expanded_dims(target):  # ATen's `has_internal_overlap`, its certain case
@@ -80,16 +84,13 @@ def check_apart(target: Tensor, inputs: Iterable[Any]) -> None:
     for given in inputs:
         if isinstance(given, (list, tuple)):
             check_apart(target, given)
-        elif isinstance(given, Tensor) and (
-            given is target or (same_storage(target, given) and _overlap_status(target, given) != "no")
-        ):
+        elif isinstance(given, Tensor) and _overlaps(target, given):
             raise Declined
 
 
 def have_overlap(targets: Sequence[Tensor]) -> bool:
     """Return whether some of several ``out=`` tensors share memory, or are one."""
-    pairs = itertools.combinations(targets, 2)
-    return any(one is other or (same_storage(one, other) and _overlap_status(one, other) != "no") for one, other in pairs)
+    return any(_overlaps(one, other) for one, other in itertools.combinations(targets, 2))
 
 
 def check_result(result: Tensor, target: Tensor) -> None:

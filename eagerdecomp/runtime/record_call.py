@@ -379,7 +379,15 @@ class _NestedMode(DispatchMode):
         kwargs = kwargs or {}
         if not accepts_scalars(func):  # a C++ composite calls ops with wrapped numbers, which reach Python as scalars
             args = scalars_to_tensors(tensor_positions(func), tuple(args), self._nested(_SCALAR_TENSOR).run)
-        result = self._nested(func).run(*args, **kwargs)
+        entry = self._nested(func)
+        try:
+            result = entry.run(*args, **kwargs)
+        except NoRoute:
+            raise
+        except Exception as error:
+            if entry.direct:
+                note_call(error, entry.op, entry.op, args, kwargs)
+            raise
         if reads_data(func, args):
             self._running.chain.data_reads += 1
         if self._memory is not None:
@@ -388,7 +396,7 @@ class _NestedMode(DispatchMode):
 
 
 def noting_errors(op: OpOverload, run: Handler, own: Callable[..., Any]) -> Handler:
-    """Wrap the handler of an op that a rule calls, to note the calls for which the kernel of a backend or device raises."""
+    """Wrap the handler of an op that a rule calls, to note the calls for which the backend's own kernel raises an error."""
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -396,7 +404,7 @@ def noting_errors(op: OpOverload, run: Handler, own: Callable[..., Any]) -> Hand
         except NoRoute:
             raise
         except Exception as error:
-            note_call(error, op, own, "kernel", args, kwargs)
+            note_call(error, op, own, args, kwargs)
             raise
 
     return handler

@@ -25,6 +25,7 @@ from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.compile_hook import meet
 from eagerdecomp.rules.blocks import BLOCK_OPS, run_in_blocks
 from eagerdecomp.rules.compute import reporting
+from eagerdecomp.rules.error_notes import is_own_kernel
 from eagerdecomp.rules.link import link
 from eagerdecomp.rules.name_chains import can_disassemble
 from eagerdecomp.rules.refusals import typed_kernel
@@ -149,7 +150,9 @@ class Runtime:
             yield lambda run: bump_versions(op, run, direct=entry.direct)
         else:
             if entry.direct:
-                yield lambda run: noting_errors(op, run, self.planner.backend.kernels.get(op, op))
+                own = self.planner.backend.kernels.get(op)
+                if own is not None and is_own_kernel(op, own):
+                    yield lambda run: noting_errors(op, run, own)
             yield lambda run: self._miss_path.noting_writes(op, run)
         if of_user and self._host_random and facts_of(op).is_random and not entry.direct:
             yield lambda run: _natively_in_data_loading(entry, run)

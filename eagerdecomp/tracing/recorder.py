@@ -360,7 +360,7 @@ class Recorder(DispatchMode):
         except NoRoute:
             raise
         except Exception as error:
-            note_call(error, op, self._decide(op).kernel or op, "kernel", plain_args, plain_kwargs)
+            note_call(error, op, self._decide(op).kernel or op, plain_args, plain_kwargs)
             raise
         if self._reads is not None:
             if facts.changes_metadata:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.eager.observe import leaves_of, mapped, resolved
+from eagerdecomp.eager.observe import leaves_of, mapped, mapped_call, resolved
 from eagerdecomp.eager.strides import in_order, is_dense, memory_order
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import NAMED_SETS, core_aten, prims
@@ -433,7 +433,7 @@ def _with_random_tensors(
             drawn[id(value)] = _random_tensor(value, len(drawn))
         return drawn[id(value)][0]
 
-    other = [mapped(value, draw) for value in args], {name: mapped(value, draw) for name, value in kwargs.items()}
+    other = mapped_call(draw, args, kwargs)
     if not drawn or not fails(*other):
         return args, kwargs, {}
     return *other, {id(tensor): text for tensor, text in drawn.values()}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.compare import error_text, leaf_difference
+from eagerdecomp.eager.compare import leaf_difference
 from eagerdecomp.eager.observe import all_strides
 from eagerdecomp.eager.tolerance import Tolerance, tolerance_of_assert_close
 
@@ -43,15 +43,3 @@ def assert_same(got: Any, want: Any, *, strides: bool = True, exact: bool = Fals
 
 def _none(dtype: torch.dtype) -> Tolerance | None:
     return Tolerance(0.0, 0.0, 0.0) if tolerance_of_assert_close(dtype) else None
-
-
-def assert_same_outcome(run: Callable[[], Any], reference: Callable[[], Any], *, strides: bool = True) -> None:
-    """Assert that `run` returns what `reference` returns, or raises an error of the same class and text."""
-    kind, want = outcome(reference)
-    got_kind, got = outcome(run)
-    if kind == "error":
-        assert got_kind == "error", f"eager raised {want!r}; got {got!r}"
-        assert error_text(got) == error_text(want)
-    else:
-        assert got_kind == "value", f"eager raised nothing; got {got!r}"
-        assert_same(got, want, strides=strides)
