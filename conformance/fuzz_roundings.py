@@ -175,7 +175,9 @@ def cast_to(value: Any, dtype: torch.dtype | None) -> Any:
 
 
 def is_finite(value: Any) -> bool:
-    return not isinstance(value, Tensor) or bool(value.isfinite().all())
+    if not isinstance(value, Tensor):
+        return True
+    return bool((value if value.layout is torch.strided else value.to_dense()).isfinite().all())
 
 
 def is_reached(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
