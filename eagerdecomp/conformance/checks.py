@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import below_autograd
-from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.accuracy import Truth, values_off
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, to_cpu
@@ -115,7 +114,7 @@ def differing(
         what = f"result {number}" if several else "the result"
         if number in spec.any_shapes and isinstance(got, Tensor) and got.dtype == expected.dtype:
             continue
-        found = _metadata(kernel.op, call, device, what, expected, got, fault, bool(want.shares[number]) or want.same[number] >= 0)
+        found = _metadata(kernel, call, device, what, expected, got, fault, bool(want.shares[number]) or want.same[number] >= 0)
         found = found or _aliasing(kernel, call, what, number, want, have, fault)
         if found is not None:
             return found
@@ -126,7 +125,7 @@ def differing(
 
 
 def _metadata(
-    op: OpOverload, call: Call, device: str, what: str, want: Any, have: Any, fault: Callable[..., Fault], shared: bool
+    kernel: Kernel, call: Call, device: str, what: str, want: Any, have: Any, fault: Callable[..., Fault], shared: bool
 ) -> Fault | None:
     if isinstance(want, Tensor) != isinstance(have, Tensor):
         return fault("dtype", f"{what} is no tensor, or one where eager returns none", _one(want), _one(have))
@@ -149,7 +148,7 @@ def _metadata(
         return fault("aliasing", f"{what} has another negative bit", want.is_neg(), have.is_neg())
     if want.layout is not torch.strided or not want.numel():
         return None
-    strides: Strides = "visible" if shared else strides_of_kernel(op, call.args, call.kwargs)
+    strides: Strides = "visible" if shared else kernel.strides or strides_of_kernel(kernel.op, call.args, call.kwargs)
     if not same_strides(want, have, strides):
         return fault("strides", f"{what} has other strides, for shape {list(want.shape)}", list(want.stride()), list(have.stride()))
     if strides == "any" and torch._debug_has_internal_overlap(have) == 1:

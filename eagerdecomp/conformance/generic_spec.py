@@ -1,22 +1,50 @@
-"""Specs for ops without a spec of their own: calls like those that were recorded for torch's operator database."""
+"""Specs for ops without a spec of their own: calls like those that were recorded for torch's operator database.
+
+A recorded call is varied: other sizes (equal ones stay equal), dtypes, values, strides, and other scalars. Eager says which calls
+are valid: those that it refuses test nothing.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import FLOATS, LAYOUTS, filled, in_layout
-from eagerdecomp.conformance.spec import Call, Near, Spec
+from eagerdecomp.conformance.samples import FAITHFUL, FLOATS, INTEGERS, LAYOUTS, filled, in_layout, shape
+from eagerdecomp.conformance.spec import Call, Near, Skip, Spec
+from eagerdecomp.eager.crashes import CRASHES
+from eagerdecomp.eager.observe import leaves_of
 from eagerdecomp.ops.call_text import CallTextError, parse_call, tensor_like
+from eagerdecomp.ops.schema import Argument, arguments_of, call_of, facts_of
 from eagerdecomp.planner.rule_calls import load_calls
 
 __all__ = ["examples_of", "spec_of_any"]
 
-_FILLS = ("uniform", "normal", "lattice", "small", "tens", "ones", "zeros")
+_FILLS = ("uniform", "normal", "lattice", "small", "tens", "ones", "zeros", "nonfinite")
+
+# Of a complex function, right kernels return different values for infinities.
+_COMPLEX_FILLS = ("normal", "lattice", "small", "uniform", "ones", "zeros")
+
+_SIZES = (2, 3, 5, 7, 8, 9, 16, 17, 33, 1, 0)
+
+#: Maximum number of elements of a tensor whose sizes are varied.
+_MOST = 4000
+
+#: Other values of an argument, by its type in the schema.
+_OTHERS: Mapping[str, Sequence[Any]] = {
+    "bool": (False, True),
+    "int": (0, 1, 2, -1, 3, -2),
+    "float": (0.0, 1.0, 0.5, -1.5, 2.0, 1e-3),
+    "number": (0, 1, 0.5, -1.5, 2, 3.0),
+    "ScalarType": (None, torch.float64, torch.float32, torch.float16, torch.int64, torch.complex64, torch.bool),
+    "str": ("left", "right", "sum", "mean", "amax", "amin", "prod", "none", "tanh"),
+}
 
 
 def examples_of(op: OpOverload) -> list[str]:
@@ -38,35 +66,120 @@ def _is_integral(text: str) -> bool:
 
 
 def spec_of_any(op: OpOverload) -> Spec | None:
-    """Return a spec for an op without one: recorded calls with other dtypes, values and strides. None if no call was recorded."""
-    examples = examples_of(op)
+    """Return a spec for an op without one: recorded calls, varied. None if no call of dense tensors was recorded."""
+    examples = [text for text in examples_of(op) if _is_dense(text)]
     if not examples:
         return None
+    facts = facts_of(op)
+    types = [str(one.real_type) for one in op._schema.arguments]
+    sized = {number for number, one in enumerate(facts.arguments) if one.is_list and "SymInt" in types[number]}
     pointwise = torch.Tag.pointwise in op.tags
-    random = torch.Tag.nondeterministic_seeded in op.tags
+    # Results of other sizes would resize `out=`, which may then not share memory with another tensor.
+    fixed = facts.is_out
 
     def call(draw: Draw) -> Call:
         text = draw.pick("call", examples)
-        dtype = draw.pick("dtype", FLOATS)
-        number = 0
-
-        def make(sizes: tuple[int, ...], strides: tuple[int, ...] | None, given: torch.dtype) -> Tensor:
-            nonlocal number
-            number += 1
-            name = f"tensor {number}"
-            kind = given
-            if given.is_floating_point:
-                kind = dtype
-            elif not pointwise or given.is_complex:
-                values = tensor_like(sizes, strides, given)
-                if not given.is_complex:
-                    return values
-                kind = torch.complex128 if dtype is torch.float64 else torch.complex64
-            fills = _FILLS if pointwise or not given.is_complex else ("normal",)
-            values = filled(draw.pick(f"{name}.values", fills), math.prod(sizes), kind, draw.generator())
-            return in_layout(values, sizes, draw.pick(f"{name}.layout", LAYOUTS))
-
-        args, kwargs = parse_call(text, make)
+        sizes = _Sizes({} if fixed else _other_sizes(draw, text, pointwise))
+        args, kwargs = parse_call(text, _Tensors(draw, sizes, pointwise, facts.mutated))
+        values = [sizes.listed(value) if number in sized else value for number, value in enumerate(arguments_of(op, args, kwargs))]
+        if not fixed and draw.flag("other scalar"):
+            values = _varied(draw, facts.arguments, values)
+        args, kwargs = call_of(op, values)
+        crashes = CRASHES.get(str(op))
+        if crashes is not None and crashes(*args, **kwargs):
+            raise Skip("eager crashes")
         return Call(args, kwargs)
 
+    random = torch.Tag.nondeterministic_seeded in op.tags
     return Spec(call, Near(16, of="inputs", zeros=False), any_values=random)
+
+
+def _is_dense(text: str) -> bool:
+    args, kwargs = parse_call(text)
+    return all(one.layout is torch.strided for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
+
+
+_Shape: TypeAlias = "tuple[int, ...]"
+
+
+def _other_sizes(draw: Draw, text: str, pointwise: bool) -> Mapping[_Shape, _Shape] | Mapping[int, int]:
+    """Return other sizes for a recorded call: of whole shapes for a pointwise op, or of each size. Equal ones stay equal."""
+    shapes: list[_Shape] = []
+
+    def seen(sizes: _Shape, strides: _Shape | None, dtype: torch.dtype) -> Tensor:
+        shapes.append(sizes)
+        return tensor_like(sizes, strides, dtype)
+
+    parse_call(text, seen)
+    if not shapes or not draw.flag("other sizes"):
+        return {}
+    if pointwise and draw.flag("other shape"):
+        return {shapes[0]: tuple(shape(draw, most=5, elements=_MOST, sizes=_SIZES))}
+    known = sorted({size for sizes in shapes for size in sizes} - {1})  # a size of 1 broadcasts
+    other = {size: draw.pick("size", (size, *_SIZES)) for size in known}
+    large = any(math.prod(other.get(size, size) for size in sizes) > _MOST for sizes in shapes)
+    return {size: min(new, 3) for size, new in other.items()} if large else other
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Other sizes for those of a recorded call: of whole shapes, or of each size."""
+
+    other: Mapping[Any, Any]
+
+    def of(self, sizes: _Shape) -> _Shape:
+        """Return the other sizes of a tensor."""
+        return self.other.get(sizes) or tuple(self.other.get(size, size) for size in sizes)
+
+    def listed(self, sizes: Any) -> Any:
+        """Return a list of sizes among the arguments with the other sizes."""
+        return [self.other.get(one, one) for one in sizes] if isinstance(sizes, (list, tuple)) else sizes
+
+
+class _Tensors:
+    """Makes the tensors of a recorded call, with other sizes, dtypes, values and strides."""
+
+    def __init__(self, draw: Draw, sizes: _Sizes, pointwise: bool, written: Collection[int]) -> None:
+        self._draw, self._sizes, self._pointwise = draw, sizes, pointwise
+        self._layouts = FAITHFUL if written else LAYOUTS
+        self._float = draw.pick("dtype", FLOATS)
+        self._whole = draw.pick("integers", (None, *INTEGERS)) if pointwise else None
+        self._number, self._most = 0, 1
+
+    def __call__(self, sizes: _Shape, strides: _Shape | None, given: torch.dtype) -> Tensor:
+        draw, name = self._draw, f"tensor {self._number}"
+        sizes = self._sizes.of(sizes)
+        if not self._number:
+            self._most = min(sizes, default=1) or 1
+        self._number += 1
+        if given.is_floating_point:
+            dtype = self._float
+        elif given.is_complex:
+            dtype = torch.complex128 if self._float is torch.float64 else torch.complex64
+        else:
+            dtype = given if self._whole is None or given is torch.bool else self._whole
+        if dtype.is_floating_point or dtype.is_complex or self._pointwise or dtype is torch.bool:
+            fills = _COMPLEX_FILLS if dtype.is_complex else _FILLS
+            values = filled(draw.pick(f"{name}.values", fills), math.prod(sizes), dtype, draw.generator())
+        else:  # they may be indices
+            most = draw.pick(f"{name}.most", (1, self._most, 5, None))
+            count, draws = math.prod(sizes), draw.generator()
+            values = filled("wide", count, dtype, draws) if most is None else torch.randint(most, (count,), generator=draws)
+        return in_layout(values.to(dtype), sizes, draw.pick(f"{name}.layout", self._layouts))
+
+
+def _varied(draw: Draw, arguments: Sequence[Argument], values: Sequence[Any]) -> list[Any]:
+    """Return the arguments with one of the scalars changed."""
+    scalars = [number for number, one in enumerate(arguments) if one.kind in _OTHERS]
+    if not scalars:
+        return list(values)
+    number = draw.pick("scalar", scalars)
+    value, others = values[number], _OTHERS[arguments[number].kind]
+    if arguments[number].is_list:
+        if not value:
+            return list(values)
+        place = draw.below(len(value))
+        changed: Any = [draw.pick("item", others) if at == place else one for at, one in enumerate(value)]
+    else:
+        changed = draw.pick("value", others)
+    return [changed if at == number else one for at, one in enumerate(values)]

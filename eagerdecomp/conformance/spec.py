@@ -10,7 +10,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.eager.observe import Caught, leaves_of
+from eagerdecomp.eager.observe import Caught, Strides, leaves_of
 from eagerdecomp.errors import EagerDecompError
 
 __all__ = ["EITHER_ZERO", "EXACT", "Call", "Fault", "Kernel", "Near", "Property", "Skip", "Spec", "tensors_of"]
@@ -101,6 +101,7 @@ class Kernel:
         native: eager's kernel.
         device: the device of its tensors.
         claims: returns whether the backend claims to support a call; None for all calls.
+        strides: which strides of a result must be eager's; None for those that eager promises.
     """
 
     op: OpOverload
@@ -108,6 +109,7 @@ class Kernel:
     native: Callable[..., Any]
     device: str = "cpu"
     claims: Callable[..., Any] | None = None
+    strides: Strides | None = None
 
     def require_claim(self, call: Call) -> None:
         """Raise `Skip` for a call that the backend does not claim to support, or that its predicate and eager both refuse.

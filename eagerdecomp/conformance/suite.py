@@ -19,7 +19,7 @@ from eagerdecomp.conformance.interactions import Together, tried_together
 from eagerdecomp.conformance.next_kernels import next_kernels
 from eagerdecomp.conformance.reports.words import printable
 from eagerdecomp.conformance.results import Consequence, Failure, Report, State, Verdict
-from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec
+from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
 from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.conformance.trial import (
     Effort,
@@ -34,6 +34,7 @@ from eagerdecomp.conformance.trial import (
     try_kernel,
 )
 from eagerdecomp.conformance.workers import Beat, Lost, asked, cores, done_in_processes, survives
+from eagerdecomp.eager.observe import Strides
 from eagerdecomp.errors import ArgumentError, OpSetError
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.call_text import call_text, tensor_text
@@ -93,6 +94,7 @@ def run_conformance(
     processes: int | None = None,
     progress: Callable[[int, int, Verdict | None], None] = lambda done, total, verdict: None,
     named: Named | None = None,
+    strides: Strides | None = None,
 ) -> Report:
     """Test a backend's kernels with difficult random calls, and report wrong kernels, each with a small failing call.
 
@@ -112,6 +114,8 @@ def run_conformance(
         processes: the number of processes at a time; by default the number of cores.
         progress: called with the number of kernels tested so far, their total, and the latest verdict (None before the first).
         named: how reproducers import and name the backend, if the caller knows it.
+        strides: which strides of all results must be eager's, such as ``"significant"``. The default is those that eager promises
+            (`eagerdecomp.eager.stride_requirements`).
 
     Returns:
         the report, with a verdict for each op: ``report.verdict("aten.add.Tensor").state``. Ctrl-C ends the run early. The report
@@ -128,7 +132,7 @@ def run_conformance(
         raise ArgumentError(f"processes must be an integer from 1 up, not {processes}")
     given, backend = backend, as_backend(backend)
     started = time.monotonic()
-    run = _Run(backend, profile, seed, named or named_backend(backend, (), given))
+    run = _Run(backend, profile, seed, named or named_backend(backend, (), given), strides)
     wanted = _wanted(backend, ops)
     total = sum(op in backend.ops for op in wanted)
     verdicts: dict[OpOverload, Verdict] = {op: run.unseen(op) for op in wanted}
@@ -233,9 +237,12 @@ def _wanted(backend: Backend, ops: Any) -> list[OpOverload]:
 class _Run:
     """The state of one run, shared by its jobs."""
 
-    def __init__(self, backend: Backend, profile: str, seed: int, named: Named) -> None:
+    def __init__(self, backend: Backend, profile: str, seed: int, named: Named, strides: Strides | None) -> None:
         self._backend, self._profile, self._seed, self._named = backend, PROFILES[profile], seed, named
-        self._called = profile
+        self._called, self._strides = profile, strides
+
+    def _kernel(self, op: OpOverload) -> Kernel:
+        return replace(kernel_of(self._backend, op), strides=self._strides)
 
     def unseen(self, op: OpOverload) -> Verdict:
         """Return the verdict on an op that has not been tested yet."""
@@ -273,7 +280,7 @@ class _Run:
         if lost.how not in _SMALLER or lost.last is None:
             return False
         name, choices = lost.last
-        spec, kernel = spec_of(op), kernel_of(self._backend, op)
+        spec, kernel = spec_of(op), self._kernel(op)
         assert spec is not None
         prop, alone = _property(spec, name), replace(kernel, run=kernel.native, device="cpu")
         return not survives(lambda: rerun(alone, spec, prop, choices), _SMALLER[lost.how][0])
@@ -287,7 +294,7 @@ class _Run:
         spec = spec_of(op)
         if spec is None:
             return {"note": "no example call of it is known"}
-        kernel = kernel_of(self._backend, op)
+        kernel = self._kernel(op)
         effort = self._profile.own if self._own(op) else self._profile.native
         trial = try_kernel(
             kernel,
@@ -333,7 +340,7 @@ class _Run:
         assert spec is not None
         prop = _property(spec, name)
         with reached(self._backend):
-            found = rerun_and_shrink(kernel_of(self._backend, op), spec, prop, choices)
+            found = rerun_and_shrink(self._kernel(op), spec, prop, choices)
         if found is None:
             return None
         failure = self._failure(op, found)
@@ -388,7 +395,7 @@ class _Run:
         example = ""
         if lost.last is not None:
             name, choices = lost.last
-            kernel, spec = kernel_of(self._backend, op), spec_of(op)
+            kernel, spec = self._kernel(op), spec_of(op)
             assert spec is not None
             prop = _property(spec, name)
             if lost.how in _SMALLER:

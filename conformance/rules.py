@@ -1,0 +1,112 @@
+r"""Run each decomposition through the conformance suite, as if it were a kernel.
+
+    python conformance/rules.py --set tiny --ops 'aten\.silu'
+    python conformance/rules.py --broken
+
+Each op that decomposes to a set becomes a kernel that calls the op under the mode. The kernels of the set are torch's. The
+suite compares it with eager, as it does with kernels of a backend: values, dtypes, strides, aliases, repetition, threads. Exit
+code 0: no decomposition differs; 1: some do; 2: invalid arguments; 130: Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import sympy  # noqa: F401 - torch imports it at the first call that needs it, which would be in each forked process
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import eagerdecomp as ed
+from conformance.mutants.rules import BROKEN_RULES, BrokenRule, planted
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.conformance.results import Verdict
+from eagerdecomp.conformance.suite import PROFILES, run_conformance, spec_of
+from eagerdecomp.coverage.routes import Routes
+from eagerdecomp.host.progress import Progress
+from eagerdecomp.ops.opset import NAMED_SETS, OpSet, resolve_ops
+from eagerdecomp.planner.planner import planner_of
+from eagerdecomp.planner.rule_calls import load_calls
+
+__all__ = ["decomposed_ops", "main", "rules_as_kernels"]
+
+
+def decomposed_ops(ops: OpSet) -> list[OpOverload]:
+    """Return the ops of ATen that decompose to a set and that the suite has calls of."""
+    calls = load_calls()
+    routes = Routes(planner_of(ed.Backend("rules", ops)), calls, raises=False)
+    routes.know(list(calls))
+    found = [resolve_ops([name])[0] for name in calls if name in routes.closed]
+    return [op for op in found if op not in ops and spec_of(op) is not None]
+
+
+def rules_as_kernels(ops: OpSet, wanted: Sequence[OpOverload]) -> ed.Backend:
+    """Return a backend whose kernels are the decompositions of `wanted` to a set."""
+    mode = ed.EagerDecompMode(ops)
+    return ed.Backend("rules", wanted, kernels={op: functools.partial(_decomposed, mode, op) for op in wanted})
+
+
+def _decomposed(mode: ed.EagerDecompMode, op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with ed.BackendRecorder() as seen, mode:
+        result = op(*args, **kwargs)
+    outside = seen.outside(mode.backend.ops)
+    assert not outside, f"reached the backend from outside the set: {outside}"
+    return result
+
+
+def found(broken: BrokenRule, ops: OpSet, profile: str, seed: int) -> bool:
+    """Return whether the suite finds a broken rule."""
+    wanted = resolve_ops([broken.op])
+    with planted(broken):
+        report = run_conformance(
+            rules_as_kernels(ops, wanted), ops=wanted, profile=profile, seed=seed, programs=False, strides="significant"
+        )
+    return bool(report.failures)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--set", choices=sorted(NAMED_SETS), default="core", help="the op set (default: %(default)s)")
+    parser.add_argument("--ops", type=re.compile, default=re.compile(""), help="only ops whose name this expression finds")
+    parser.add_argument("--profile", choices=PROFILES, default="quick", help="the amount of testing (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--broken", action="store_true", help="run the broken rules of mutants/rules.py instead, which it must find"
+    )
+    given = parser.parse_args(argv)
+    ops = NAMED_SETS[given.set]()
+    if given.broken:
+        chosen = [one for one in BROKEN_RULES if given.ops.search(one.op)]
+        missed = [one.name for one in chosen if not found(one, ops, given.profile, given.seed)]
+        print(f"{len(chosen) - len(missed)} of {len(chosen)} broken rules were found", *missed, sep="\n  not found: ")
+        return int(bool(missed))
+    wanted = [op for op in decomposed_ops(ops) if given.ops.search(str(op))]
+    progress = Progress(len(wanted), sys.stderr)
+
+    def step(done: int, total: int, verdict: Verdict | None) -> None:
+        progress.step(done, "" if verdict is None else str(verdict.op))
+
+    report = run_conformance(
+        rules_as_kernels(ops, wanted),
+        ops=wanted,
+        profile=given.profile,
+        seed=given.seed,
+        programs=False,
+        progress=step,
+        strides="significant",
+    )
+    progress.close()
+    print(report)
+    for one in report.failures:
+        print(f"{one.op}: {one.property}: {one.message.splitlines()[0]}\n    {one.example}")
+    return 130 if report.interrupted else int(bool(report.failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
