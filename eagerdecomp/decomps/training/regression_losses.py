@@ -254,10 +254,14 @@ def _binary_cross_entropy_backward(
     return result if weight is None else aten.mul.Tensor(result, weight)
 
 
+# -1e-12 as a float32 number, which it is in eager for every dtype.
+_LIMIT = -9.999999960041972e-13
+
+
 def _surprise_slope(self: Tensor, target: Tensor, share: Tensor) -> Any:
     spread = aten.mul.Tensor(aten.sub.Scalar(self, 1), self)
-    # Eager's limit -1e-12 is -0.0 in float16: zeros get the sign of the other values.
-    spread = aten.neg.default(aten.abs.default(spread)) if self.dtype is torch.float16 else aten.clamp.default(spread, None, -1e-12)
+    # Eager's limit is -0.0 in float16: zeros get the sign of the other values.
+    spread = aten.neg.default(aten.abs.default(spread)) if self.dtype is torch.float16 else aten.clamp.default(spread, None, _LIMIT)
     return aten.div.Tensor(aten.mul.Tensor(aten.sub.Tensor(self, target), share), spread)
 
 
