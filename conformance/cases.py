@@ -6,21 +6,21 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from conformance.judge import Arguments
+from conformance.judge import Arguments, cotangent
 from conformance.layouts import LAYOUTS, in_layout
 
 __all__ = [
     "EAGER_FAULTS",
     "FORMS",
     "LAYOUTS",
-    "STRIDED_OUT",
-    "VARIANTS",
     "Case",
     "Selection",
     "cases",
@@ -73,16 +73,24 @@ _UNORDERED = ("linalg.eig", "linalg.eigvals")
 #: Ops whose oneDNN kernel overflows on processors without a unit for them: both sides run without oneDNN.
 _BY_PROCESSOR = ("torch._scaled_mm", "torch._scaled_mm_v2")
 
-#: How the op is called: as a function, in place, or with ``out=`` (of the right shape and empty, alternating).
-FORMS = ("plain", "inplace", "out")
-
-#: Further forms, used only by the matrix -> the attribute of the OpInfo with the function.
+#: Forms of a call that are an attribute of the OpInfo.
 VARIANTS = {
     "inplace": "inplace_variant",
     "method": "method_variant",
     "operator": "operator_variant",
     "inplace operator": "inplace_operator_variant",
 }
+
+#: How the op is called. ``out``: with ``out=``, of the right shape and empty, alternating. ``forward``: by forward-mode AD, whose
+#: tangents are results too. ``vmap``: a sample and one with other values as a batch.
+FORMS = ("plain", "out", STRIDED_OUT, *VARIANTS, "forward", "vmap")
+
+#: OpInfos that factorize matrices, as a pattern of their names. An expanded matrix is singular, so that eager's results for it, and
+#: even more its gradients, are rounding errors.
+_SINGULAR = re.compile(
+    r"(linalg\.(?!cross|diagonal|householder|multi_dot|vander|vecdot|vector)"
+    r"|(log)?det|pinverse|cholesky|lu|svd|qr|inverse|norm\.nuc).*"
+)
 
 #: torch's groups of OpInfos for foreach ops.
 _FOREACH = ("unary", "binary", "pointwise", "reduce", "other")
@@ -103,7 +111,7 @@ class Selection:
     Attributes:
         samples: the maximum number; 0 for all.
         dtype: the dtype, if the op supports it.
-        form: one of `FORMS` or `VARIANTS`.
+        form: one of `FORMS`.
         layout: the layout of the tensors.
         grad: the inputs require gradients.
         among: choose the samples evenly from this many. The default, 0, uses the first ones, which are often the simplest.
@@ -141,12 +149,16 @@ def differentiable(info: Any, selection: Selection) -> bool:
 
 def cases(info: Any, selection: Selection, seed: int) -> Iterator[Case]:
     """Yield the OpInfo's samples as cases. Another seed gives other values with the same shapes."""
+    if selection.form == "vmap":
+        one, other = (cases(info, replace(selection, form="plain"), seed + number) for number in range(2))
+        yield from filter(None, itertools.starmap(_batched, zip(one, other, strict=False)))
+        return
     grad = selection.grad and differentiable(info, selection)
     torch.default_generator.manual_seed(seed)
     form = "out" if selection.form == STRIDED_OUT else selection.form
     if any(
         (full_name(info), one, layout) in EAGER_FAULTS for one in {form, selection.form} for layout in (selection.layout, "any")
-    ):
+    ) or (selection.layout == "expanded" and _SINGULAR.fullmatch(full_name(info))):
         return
     # Not `info.sample_inputs`: it inspects the whole call stack for each sample, which takes minutes under pytest.
     samples = info.sample_inputs_func(info, "cpu", dtype_of(info, selection.dtype), grad)
@@ -162,7 +174,58 @@ def cases(info: Any, selection: Selection, seed: int) -> Iterator[Case]:
             if out is None:
                 continue
             arguments[1]["out"] = out if form == selection.form else in_layout(((out,), {}), selection.layout)[0][0]
-        yield Case(function, arguments)
+        if form == "forward":
+            tangents = [cotangent(x) for x in tree_leaves(arguments) if _has_tangent(x)]
+            function, arguments = _dual(function), ((tangents, *arguments[0]), arguments[1])
+            if not tangents:
+                continue
+        yield Case(_on_a_copy(function) if grad and form.startswith("inplace") else function, arguments)
+
+
+def _on_a_copy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Copy the first argument, because an in-place op must not write to a leaf that requires a gradient."""
+
+    def call(written: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, written), *args, **kwargs)
+
+    return call
+
+
+def _dual(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that gets tangents before the arguments, and returns results and their tangents."""
+
+    def call(tangents: list[Tensor], *args: Any, **kwargs: Any) -> Any:
+        left = iter(tangents)
+        with forward_ad.dual_level():
+            duals, named = tree_map(lambda x: forward_ad.make_dual(x, next(left)) if _has_tangent(x) else x, (args, kwargs))
+            return tree_map(lambda x: tuple(forward_ad.unpack_dual(x)) if isinstance(x, Tensor) else x, function(*duals, **named))
+
+    return call
+
+
+def _has_tangent(value: Any) -> bool:
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()) and value.layout is torch.strided
+
+
+def _batched(case: Case, other: Case) -> Case | None:
+    """Return a case that runs two calls as a batch under vmap; None if they have no tensors, or tensors of other shapes."""
+    leaves, spec = tree_flatten(case.arguments)
+    others = tree_leaves(other.arguments)
+    indices = [index for index, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.layout is torch.strided]
+    if not indices or len(leaves) != len(others) or any(leaves[index].shape != others[index].shape for index in indices):
+        return None
+
+    def call(*batch: Tensor) -> Any:
+        def one(*tensors: Tensor) -> Any:
+            given = list(leaves)
+            for index, tensor in zip(indices, tensors, strict=True):
+                given[index] = tensor
+            args, kwargs = tree_unflatten(given, spec)
+            return case.function(*args, **kwargs)
+
+        return torch.func.vmap(one, randomness="different")(*batch)
+
+    return Case(call, (tuple(torch.stack([leaves[index], others[index]]) for index in indices), {}))
 
 
 @contextmanager

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from conformance.cases import Case, Selection, cases, differentiable, full_name, opinfos
 from conformance.memory_watch import UNWRITTEN, MemoryWatch
-from conformance.small_sets import random_core_subset
+from conformance.scoreboard import random_core_subset
 from eagerdecomp import Backend, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError, core_aten, infra, tiny
 from eagerdecomp.backends.null import null_backend
 

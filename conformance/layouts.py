@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from conformance.judge import Arguments
 
-__all__ = ["LAYOUTS", "DEGENERATE_LAYOUTS", "in_layout"]
+__all__ = ["LAYOUTS", "in_layout"]
 
 
 def _contiguous(value: Any) -> Any:
@@ -92,25 +92,23 @@ def _cut(arguments: Arguments, dim: int, size: int, layout: Callable[[Any], Any]
     return made
 
 
-#: The strides of the tensors.
-LAYOUTS: dict[str, Callable[[Any], Any]] = {"contiguous": _contiguous, "permuted": _permuted, "gapped": _gapped}
+def _each(change: Callable[[Any], Any]) -> Callable[[Arguments, int], Arguments]:
+    return lambda arguments, number: tree_map(change, arguments)
 
-#: Further layouts, with fewer elements; used only by the matrix.
-DEGENERATE_LAYOUTS: dict[str, Callable[[Any], Any] | None] = {
-    "expanded": _expanded,
-    "0-dim": _zero_dim,
-    "size-0": None,
-    "size-1": None,
+
+#: The layouts of a call's tensors -> a function of the arguments of a sample and its index. With the last four, eager rejects some
+#: calls.
+LAYOUTS: dict[str, Callable[[Arguments, int], Arguments]] = {
+    "contiguous": _each(_contiguous),
+    "permuted": _each(_permuted),
+    "gapped": _each(_gapped),
+    "expanded": _each(_expanded),
+    "0-dim": _each(_zero_dim),
+    "size-0": _emptied,
+    "size-1": _thinned,
 }
-
-#: Those of them that need all arguments of a sample and its index.
-_OF_SAMPLES: dict[str, Callable[[Arguments, int], Arguments]] = {"size-0": _emptied, "size-1": _thinned}
 
 
 def in_layout(arguments: Arguments, layout: str, number: int = 0) -> Arguments:
-    """Convert the arguments of a sample to a layout of `LAYOUTS` or `SHAPED`; `number` is the index of the sample."""
-    one = LAYOUTS.get(layout) or DEGENERATE_LAYOUTS[layout]
-    if one is None:
-        return _OF_SAMPLES[layout](arguments, number)
-    made: Arguments = tree_map(one, arguments)
-    return made
+    """Convert the arguments of a sample to a layout; `number` is the index of the sample."""
+    return LAYOUTS[layout](arguments, number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,9 @@ import eagerdecomp as ed
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from conformance import scoreboard
-from conformance.cases import EAGER_FAULTS, LAYOUTS, Selection, opinfos
+from conformance.cases import EAGER_FAULTS, FORMS, LAYOUTS, Case, Selection, cases, opinfos
 from conformance.judge import (
+    Observed,
     clone_arguments,
     differences,
     excused,
@@ -29,7 +31,10 @@ from conformance.judge import (
     only_values,
     stride_differences,
 )
+from conformance.layouts import in_layout
 from conformance.scoreboard import Journal, Row, judge_opinfo, main, table
+from conformance.ties import INDEX_RESULTS, is_tie
+from eagerdecomp.eager.compare import Difference
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -45,6 +50,8 @@ SELECTIONS = {
     "gradients, permuted": Selection(samples=2, grad=True, layout="permuted"),
     "in place": Selection(samples=3, form="inplace", layout="gapped"),
     "out=": Selection(samples=3, form="out"),
+    "forward-mode AD, complex": Selection(samples=2, form="forward", dtype=torch.complex64),
+    "vmap": Selection(samples=2, form="vmap"),
 }
 
 
@@ -85,8 +92,8 @@ def test_no_gradient_is_wrong(layout: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("form", ["inplace", "out"])
-def test_no_in_place_or_out_form_is_wrong(form: str) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_no_form_is_wrong(form: str) -> None:
     assert not faults([judge_opinfo(info, CORE, Selection(form=form, layout=layout)) for info in opinfos() for layout in LAYOUTS])
 
 
@@ -229,6 +236,94 @@ def test_copies_of_arguments_alias_as_the_originals_do() -> None:
     assert again[0] == -1
     assert base[2] == 2
     assert left.storage_offset() == 1
+
+
+# -- forms and layouts --------------------------------------------------------------------------------------------
+
+
+def test_layouts_have_the_strides_of_their_names() -> None:
+    x, y = torch.randn(3, 4), torch.randn(4, 5)
+    ((expanded, _), _) = in_layout(((x, y), {}), "expanded")
+    assert expanded.shape == x.shape
+    assert expanded.stride()[0] == 0
+    assert [one.shape for one in in_layout(((x, y), {}), "size-0", 1)[0]] == [(3, 0), (0, 5)]
+    assert [one.shape for one in in_layout(((x, y), {}), "size-0", 0)[0]] == [(0, 4), (4, 5)]
+    assert [one.dim() for one in in_layout(((x, y), {}), "0-dim")[0]] == [0, 0]
+
+
+@pytest.mark.parametrize("layout", ["permuted", "size-1"])
+def test_images_of_one_channel_are_channels_last_in_permuted_layouts(layout: str) -> None:
+    """Both formats are contiguous for them, so a conversion may leave them as they are."""
+    ((image, row), _) = in_layout(((torch.randn(2, 1 if layout == "permuted" else 3, 4, 5), torch.randn(5)), {}), layout)
+    assert (image.shape, image.stride()) == ((2, 1, 4, 5), (20, 1, 5, 1))
+    assert row.shape == (5,)
+
+
+def test_matrices_of_one_row_are_not_factorized() -> None:
+    assert not list(cases(opinfos("^linalg.cond$")[0], Selection(layout="expanded"), 0))
+    assert list(cases(opinfos("^linalg.vector_norm$")[0], Selection(layout="expanded"), 0))
+
+
+def test_a_rule_with_other_strides_in_a_dimension_of_size_1_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    (tril,) = opinfos("^tril$")
+    assert not judge_opinfo(tril, CORE, Selection(4, layout="size-1")).strides
+    monkeypatch.setattr("eagerdecomp.rules.restride.with_layout", lambda result, strides: result)
+    assert "strides" in judge_opinfo(tril, CORE, Selection(4, layout="size-1")).strides
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        Selection(2, torch.float64, "method", "gapped"),
+        Selection(2, form="inplace", grad=True),
+        Selection(2, form="strided out", layout="permuted"),
+        Selection(2, form="forward"),
+        Selection(2, layout="size-0", grad=True),
+        Selection(2, form="vmap"),
+    ],
+    ids=lambda one: f"{one.form} {one.layout}",
+)
+def test_a_broken_rule_is_wrong_in_every_form(selection: Selection, monkeypatch: pytest.MonkeyPatch) -> None:
+    (info,) = opinfos("^rad2deg$")
+    assert judge_opinfo(info, CORE, selection).status == "pass"
+    broken = ed.register_decomposition("aten.rad2deg.default")(lambda x: (x * 57.0).clone(memory_format=torch.contiguous_format))
+    monkeypatch.setattr(scoreboard, "EagerDecompMode", functools.partial(ed.EagerDecompMode, rules=[broken]))
+    assert judge_opinfo(info, CORE, selection).status == ("pass" if selection.layout == "size-0" else "wrong")
+
+
+@pytest.mark.parametrize("form", ["plain", "out"])
+def test_indices_of_ties_may_differ_but_each_occurs_once(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoreboard, "EagerDecompMode", lambda op_set, cache: ed.EagerDecompMode(op_set, rules=rules))
+    x = torch.tensor([3, 1, 3, 1])
+    named = {"out": (torch.zeros(2).long(), torch.zeros(2).long())} if form == "out" else {}
+    monkeypatch.setattr(scoreboard, "cases", lambda info, selection, seed: [Case(torch.topk, ((x, 2), named))])
+    (topk_info,) = opinfos("^topk$")
+
+    def judged_with(indices: list[int], values: tuple[int, int] = (3, 3)) -> str:
+        def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+            return torch.tensor(values), torch.tensor(indices)
+
+        rules[:] = [ed.register_decomposition("aten.topk.default")(topk)]
+        return judge_opinfo(topk_info, CORE - ["aten.topk.default"], Selection(form=form)).status
+
+    rules: list[Any] = []
+    assert [judged_with(indices) for indices in ([0, 2], [2, 0])] == ["pass", "pass"]
+    assert [judged_with(indices) for indices in ([0, 0], [0, 1])] == ["wrong", "wrong"]
+    assert judged_with([0, 1], (3, 1)) == "wrong"
+
+
+def test_ties_may_have_any_order() -> None:
+    assert INDEX_RESULTS["argsort"] == (0, 1)
+    x = torch.tensor([[math.nan, 1.0, math.nan, 1.0]])
+
+    def seen(indices: list[int]) -> Observed:
+        return observe(lambda x: torch.tensor([indices]), ((x,), {}))
+
+    wrong = [Difference("values", "result 0", 1, 3, index=(0,))]
+    assert is_tie("argsort", wrong, ((x, 1), {}), seen([1, 3, 0, 2]), seen([3, 1, 2, 0]))
+    assert not is_tie("argsort", wrong, ((x,), {}), seen([1, 3, 0, 2]), seen([3, 0, 1, 2]))
+    assert not is_tie("argsort", wrong, ((x,), {"stable": True}), seen([1, 3, 0, 2]), seen([3, 1, 2, 0]))
+    assert not is_tie("argsort", [Difference("dtype", "result 0", torch.int64, torch.int32)], ((x,), {}), seen([1]), seen([1]))
 
 
 # -- the command --------------------------------------------------------------------------------------------------

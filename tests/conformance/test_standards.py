@@ -46,5 +46,6 @@ def test_every_entry_is_needed(name: str, dtype: torch.dtype, monkeypatch: pytes
 def test_only_values_are_excluded_by_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoreboard, "why_no_reference", lambda *_: "no reason")
     assert judge_opinfo(INFOS["kthvalue"], CORE, Selection(samples=2)).status == "pass"
+    monkeypatch.setattr(scoreboard, "_is_permitted", lambda *_: False)
     monkeypatch.setattr(scoreboard, "differences", lambda *_: [Difference("dtype", "result 0", torch.int64, torch.int32)])
     assert judge_opinfo(INFOS["kthvalue"], CORE, Selection(samples=2)).status == "wrong"

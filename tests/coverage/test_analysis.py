@@ -20,7 +20,7 @@ from on_core import CORE, kernel_calls
 from sampled import SEED
 
 import eagerdecomp as ed
-from conformance.small_sets import random_core_subset
+from conformance.scoreboard import random_core_subset
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.coverage.analysis import aten_ops
 from eagerdecomp.coverage.plan_report import Plan

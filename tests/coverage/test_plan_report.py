@@ -16,7 +16,7 @@ from on_core import CORE
 from sampled import SEED
 
 import eagerdecomp as ed
-from conformance.small_sets import random_core_subset
+from conformance.scoreboard import random_core_subset
 from eagerdecomp.coverage import analysis
 from eagerdecomp.coverage.analysis import aten_ops
 from eagerdecomp.coverage.op_plan import OpPlan
