@@ -1,11 +1,13 @@
-"""Wrong calls of every op, stored and drawn: compare the mode's errors with eager's, verbatim.
+"""Wrong calls of every op, stored and drawn, and mixed dtypes: compare the mode with eager, and its errors verbatim.
 
-    python conformance/wrong_calls.py [--ops core|prims|tiny] [--only PATTERN] [--seed N]
+    python conformance/wrong_calls.py [--ops core|prims|tiny] [--only PATTERN] [--seed N] [--mixes N]
 
 The stored calls are those of `conformance/wrong_calls.txt`: add each that was found to differ, as it is printed. The drawn ones are
-recorded calls that are made wrong in one place: another dtype, rank or size, an integer or a float that is out of range. What eager
-accepts, the mode must accept or call unsupported. Calls run in forks, because eager crashes for some. Known to differ are
-`max_pool1d` of integers, which torch composes of `max_pool2d` under any mode, and the name in the text of `linalg_eigvals`.
+recorded calls that are made wrong in one place: another dtype, rank or size, an integer or a float that is out of range. The mixed
+ones call each elementwise op, also in place and with ``out=``, on tensors of any dtype, 0-dim tensors and Python scalars. The mode
+must accept what eager accepts, with its result, or call it unsupported. Calls run in forks, because eager crashes for some. Known to
+differ are `max_pool1d` of integers, which torch composes of `max_pool2d` under any mode, and the name in the text of
+`linalg_eigvals`.
 The exit code is 1 if a call differs.
 """
 
@@ -30,6 +32,7 @@ import eagerdecomp as ed
 from eagerdecomp._torch.dispatcher import has_computed_kernel
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name, op_named
 from eagerdecomp.conformance.workers import Lost, asked
+from eagerdecomp.coverage.analysis import aten_ops
 from eagerdecomp.eager.compare import difference
 from eagerdecomp.eager.observe import Observed, copied, observe
 from eagerdecomp.ops.call_text import call_text, parse_call
@@ -46,9 +49,16 @@ UNSAFE = re.compile(
 )
 
 STORED = Path(__file__).with_suffix(".txt")
-FORKED = 40  # stored calls in a fork
+FORKED = 40  # stored or mixed calls in a fork
 CALLS = 2  # recorded calls of an op
 WRONGS = 6  # wrong calls of each
+MIXES = 6  # mixed calls of an elementwise op
+
+DTYPES = (
+    *(torch.bool, torch.uint8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128),
+)
+NUMBERS = (True, 2, 1.5, 1.5 + 0.5j)
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,29 @@ def drawn_calls(name: str, seed: int) -> Iterator[Wrong]:
         places = [(place, what, value) for place, given in enumerate(args) for what, value in _variants(given)]
         for place, what, value in drawn.sample(places, min(WRONGS, len(places))):
             yield Wrong(op, [*args[:place], value, *args[place + 1 :]], kwargs, f"argument {place}: {what}")
+
+
+def mixed_calls(op: OpOverload, seed: int, count: int) -> Iterator[Wrong]:
+    """Yield calls of an elementwise op on operands of any dtype. The values are few and small, so that integers are exact."""
+    required = [one for one in op._schema.arguments if not one.has_default_value()]
+    kinds = [str(one.type) for one in required]
+    if UNSAFE.match(str(op)) or set(kinds) - {"Tensor", "number"} or (facts_of(op).is_random and not facts_of(op).is_out):
+        return
+    drawn = random.Random(f"{seed} {op}")
+    for _ in range(count):
+        args, kwargs = [], {}
+        for number, (argument, kind) in enumerate(zip(required, kinds, strict=True)):
+            values = torch.tensor(([2.0, 1.0], [1.0, 3.0], [2.0, 2.0])[number % 3]).to(drawn.choice(DTYPES))
+            written = argument.alias_info is not None
+            value = values[0].clone() if not written and drawn.random() < 0.4 else values
+            if kind == "number" or (not written and drawn.random() < 0.2):
+                value = drawn.choice(NUMBERS)
+            if argument.kwarg_only:
+                kwargs[argument.name] = value
+            else:
+                args.append(value)
+        if any(isinstance(one, Tensor) for one in args):
+            yield Wrong(op, args, kwargs, "mixed dtypes")
 
 
 def stored_calls() -> Iterator[Wrong]:
@@ -153,6 +186,7 @@ def main() -> int:
     parser.add_argument("--ops", choices=SETS, default="core")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="the ops, such as 'aten.*pool*'")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--mixes", type=int, default=MIXES, metavar="N", help="mixed calls of each elementwise op")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -161,7 +195,10 @@ def main() -> int:
         differing(first, ops)  # what it imports, each fork would import again
     stored = [one for one in stored_calls() if fnmatch.fnmatch(str(one.op), arguments.only)]
     drawn = (list(drawn_calls(name, arguments.seed)) for name in fnmatch.filter(sorted(load_calls()), arguments.only))
-    for calls in (*(stored[start : start + FORKED] for start in range(0, len(stored), FORKED)), *drawn):
+    elementwise = (op for op in aten_ops() if torch.Tag.pointwise in op.tags and fnmatch.fnmatch(str(op), arguments.only))
+    mixed = [one for op in elementwise for one in mixed_calls(op, arguments.seed, arguments.mixes)]
+    forked = (some[start : start + FORKED] for some in (stored, mixed) for start in range(0, len(some), FORKED))
+    for calls in (*forked, *drawn):
         found = differences(calls, ops) if calls else []
         count, wrong = count + len(calls), wrong + len(found)
         for text in found:
