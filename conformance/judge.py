@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -22,7 +22,7 @@ from eagerdecomp import BackendRecorder
 from eagerdecomp.eager import observe as eager
 from eagerdecomp.eager.compare import Difference, alias_difference, leaf_difference
 from eagerdecomp.eager.observe import all_strides
-from eagerdecomp.eager.tolerance import WIDER, TrueValues, Truth, nudge, tolerance_of_assert_close
+from eagerdecomp.eager.tolerance import WIDER, Change, TrueValues, Truth, rounded, tolerance_of_assert_close
 
 __all__ = [
     "Arguments",
@@ -52,8 +52,6 @@ _GRADIENT_SLACK = 4
 
 # The number of times that the inputs are rounded, to measure eager's error for inputs nearby.
 _DRAWS = 4
-
-_ROUNDING = 2.0**-23
 
 _FACTS = ("dtype", "shape", "layout", "device", "requires_grad")
 
@@ -149,15 +147,14 @@ def cotangent(leaf: Tensor) -> Tensor:
         return flat.reshape(leaf.shape).to(leaf.dtype).to(leaf.device)
 
 
-def widened(arguments: Arguments, seed: int = 0, side: int = 0) -> Arguments:
-    """Cast the arguments to the next wider dtype; with `side`, change each element by a rounding of float32, up or down."""
-    draws = torch.Generator().manual_seed(seed)
+def widened(
+    arguments: Arguments, change: Change = lambda value, dtype: value, wider: Mapping[torch.dtype, torch.dtype] = WIDER
+) -> Arguments:
+    """Cast the arguments to the next wider dtype, and change them."""
 
     def widen(value: Any) -> Any:
-        if isinstance(value, Tensor) and value.dtype in WIDER and value.layout is torch.strided:
-            wide = value.detach().to(WIDER[value.dtype])
-            wide = nudge(wide, side * _ROUNDING, draws) if side else wide
-            return wide.requires_grad_(value.requires_grad)
+        if isinstance(value, Tensor) and value.dtype in wider and value.layout is torch.strided:
+            return change(value.detach().to(wider[value.dtype]), value.dtype).requires_grad_(value.requires_grad)
         return value
 
     wide: Arguments = tree_map(widen, arguments)
@@ -190,13 +187,13 @@ def excused(
     """
     if not only_values(differing):
         return False
-    truth = Truth(lambda seed, side: observe(function, widened(arguments, seed, side), backward=backward))
+    truth = Truth(lambda *change: observe(function, widened(arguments, *change), backward=backward))
     if not differences(expected, got, truth):
         return True
     nearby: list[tuple[Observed, Observed]] = []
     with eager.Caught():  # an op may not support the wider dtype; then there are no true values
         for seed in range(_DRAWS):
-            one = _narrowed(widened(arguments, seed, 1), arguments)
+            one = _narrowed(widened(arguments, rounded(seed, 1)), arguments)
             nearby.append((observe(function, one, backward=backward), observe(function, widened(one), backward=backward)))
 
     def with_nearby(part: str, number: int) -> TrueValues | None:

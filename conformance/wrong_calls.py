@@ -5,8 +5,8 @@
 The stored calls are those of `conformance/wrong_calls.txt`: add each that was found to differ, as it is printed. The drawn ones are
 recorded calls that are made wrong in one place: another dtype, rank or size, an integer or a float that is out of range. The mixed
 ones call each elementwise op, also in place and with ``out=``, on tensors of any dtype, 0-dim tensors and Python scalars. The mode
-must accept what eager accepts, with its result, or call it unsupported. Calls run in forks, because eager crashes for some. Known to
-differ are `max_pool1d` of integers, which torch composes of `max_pool2d` under any mode, and the name in the text of
+must accept what eager accepts, with its result, or call it unsupported. Calls run in forks, because eager crashes for some. Known
+to differ are `max_pool1d` of integers, which torch composes of `max_pool2d` under any mode, and the name in the text of
 `linalg_eigvals`.
 The exit code is 1 if a call differs.
 """

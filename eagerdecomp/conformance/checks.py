@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import below_autograd
-from eagerdecomp.conformance.accuracy import Truth, values_off
+from eagerdecomp.conformance.accuracy import NearValues
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, to_cpu
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec
-from eagerdecomp.eager.compare import alias_text, error_text, input_names, written_inputs
-from eagerdecomp.eager.observe import Observed, Strides, observe, same_strides
+from eagerdecomp.eager.compare import difference, error_text, input_names, written_inputs
+from eagerdecomp.eager.observe import Observed, observe
 from eagerdecomp.eager.stride_requirements import strides_of_kernel
-from eagerdecomp.eager.tolerance import same_number
 from eagerdecomp.ops.call_text import tensor_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
@@ -104,103 +103,76 @@ def differing(
             if have.error is not None
             else fault("errors", "returns a call that eager refuses", error_text(want.error), _shown(have))
         )
-    if want.nesting != have.nesting or len(want.leaves) != len(have.leaves):
-        return fault("shape", "returns another number of results", _shown(want), _shown(have))
     optional = spec.optional(call)
     left_out = [number in optional and got is None for number, got in enumerate(have.leaves)]
-    want = replace(want, leaves=[None if out else one for out, one in zip(left_out, want.leaves, strict=True)])
-    several, device = len(want.leaves) > 1, torch.device(kernel.device).type
+    if want.nesting == have.nesting:
+        want = replace(want, leaves=[None if out else one for out, one in zip(left_out, want.leaves, strict=True)])
+    results, inputs = [to_cpu(one) for one in have.leaves], [to_cpu(one) for one in have.inputs]
+    near = NearValues(kernel.op, call, kernel.native, spec.near if isinstance(spec.near, Near) else spec.near(call))
+    strides = kernel.strides or strides_of_kernel(kernel.op, call.args, call.kwargs)
+    found = difference(
+        kernel.op,
+        call.args,
+        call.kwargs,
+        want,
+        replace(have, leaves=results, inputs=inputs),
+        kernel.native,
+        strides=strides,
+        facts=("dtype", "layout"),
+        opaque={one for one in spec.any_shapes if _dtype(have.leaves, one) == _dtype(want.leaves, one)},
+        free=lambda number: spec.any_values is True or (spec.any_values is not False and number in spec.any_values),
+        close=near,
+        new_views=not facts_of(kernel.op).mutated,
+    )
+    if found is not None:
+        kind = "memory" if found.what.startswith("argument") else _KINDS.get(found.kind, found.kind)
+        expected, got = (
+            (_one(one, found.index) for one in near.found)
+            if near.found and found.index is not None
+            else (found.expected, found.got)
+        )
+        return fault(kind, str(found), expected, got)
     for number, (expected, got) in enumerate(zip(want.leaves, have.leaves, strict=True)):
-        what = f"result {number}" if several else "the result"
-        if number in spec.any_shapes and isinstance(got, Tensor) and got.dtype == expected.dtype:
-            continue
-        found = _metadata(kernel, call, device, what, expected, got, fault, bool(want.shares[number]) or want.same[number] >= 0)
-        found = found or _aliasing(kernel, call, what, number, want, have, fault)
-        if found is not None:
-            return found
+        what = f"result {number}" if len(want.leaves) > 1 else "the result"
+        is_view = bool(want.shares[number]) or want.same[number] >= 0
+        if isinstance(got, Tensor):
+            placed = _placement(what, expected, got, torch.device(kernel.device).type, is_view, strides == "any", fault)
+            if placed is not None:
+                return placed
     joined = _joined(have, want)
     if joined is not None:
         return fault("aliasing", f"results {joined[0]} and {joined[1]} share memory", "memory of their own", "the same memory")
-    return _values(kernel, spec, call, want, have, fault) or _memory(kernel, call, theirs, ours, fault)
+    complaint = spec.check_results(call, want.leaves, results) if spec.check_results is not None else None
+    if complaint:
+        return fault("values", complaint, _shown(want), "[" + ", ".join(map(_one, results)) + "]")
+    return _memory(kernel, call, theirs, ours, fault)
 
 
-def _metadata(
-    kernel: Kernel, call: Call, device: str, what: str, want: Any, have: Any, fault: Callable[..., Fault], shared: bool
+# `Difference.kind` -> the property that the kernel broke, if it has another name in reports.
+_KINDS = {"nesting": "shape", "type": "dtype", "layout": "strides"}
+
+
+def _dtype(leaves: Sequence[Any], number: int) -> torch.dtype | None:
+    leaf = leaves[number] if number < len(leaves) else None
+    return leaf.dtype if isinstance(leaf, Tensor) else None
+
+
+def _placement(
+    what: str, want: Tensor, have: Tensor, device: str, is_view: bool, any_strides: bool, fault: Callable[..., Fault]
 ) -> Fault | None:
-    if isinstance(want, Tensor) != isinstance(have, Tensor):
-        return fault("dtype", f"{what} is no tensor, or one where eager returns none", _one(want), _one(have))
-    if not isinstance(want, Tensor):
-        return None
-    if want.dtype != have.dtype:
-        return fault("dtype", f"{what} has another dtype", want.dtype, have.dtype)
-    if want.shape != have.shape:
-        return fault("shape", f"{what} has another shape", list(want.shape), list(have.shape))
-    if want.layout != have.layout:
-        return fault("strides", f"{what} has another layout", want.layout, have.layout)
+    """Return a fault of a result's device, autograd state, lazy bits, or of elements that share memory."""
     if have.device.type != device:
         return fault("device", f"{what} is on another device", device, have.device)
     if have.is_inference() or (have.requires_grad and not want.requires_grad):
         kind = "an inference tensor" if have.is_inference() else "a tensor that requires a gradient"
         return fault("autograd", f"{what} is {kind}, which autograd cannot go on with", "a plain tensor", kind)
-    if want.is_conj() != have.is_conj() and shared:
+    if is_view and want.is_conj() != have.is_conj():
         return fault("aliasing", f"{what} has another conjugate bit", want.is_conj(), have.is_conj())
-    if want.is_neg() != have.is_neg() and shared:
+    if is_view and want.is_neg() != have.is_neg():
         return fault("aliasing", f"{what} has another negative bit", want.is_neg(), have.is_neg())
-    if want.layout is not torch.strided or not want.numel():
-        return None
-    strides: Strides = "visible" if shared else kernel.strides or strides_of_kernel(kernel.op, call.args, call.kwargs)
-    if not same_strides(want, have, strides):
-        return fault("strides", f"{what} has other strides, for shape {list(want.shape)}", list(want.stride()), list(have.stride()))
-    if strides == "any" and torch._debug_has_internal_overlap(have) == 1:
+    dense = not is_view and want.layout is torch.strided and bool(want.numel())
+    if dense and any_strides and torch._debug_has_internal_overlap(have) == 1:
         return fault("strides", f"elements of {what} share memory", list(want.stride()), list(have.stride()))
-    return None
-
-
-def _aliasing(
-    kernel: Kernel, call: Call, what: str, number: int, want: Observed, have: Observed, fault: Callable[..., Fault]
-) -> Fault | None:
-    if not isinstance(want.leaves[number], Tensor):
-        return None
-    one, other = (want.same[number], want.shares[number]), (have.same[number], have.shares[number])
-    if one == other:
-        return None
-    if one[0] >= 0 and one[1] == other[1] and not facts_of(kernel.op).mutated:  # a view of the whole argument is accepted too
-        return None
-    names = list(input_names(kernel.op, call.args, call.kwargs))
-    return fault("aliasing", f"{what} shares other memory than eager's", alias_text(*one, names), alias_text(*other, names))
-
-
-def _values(kernel: Kernel, spec: Spec, call: Call, want: Observed, have: Observed, fault: Callable[..., Fault]) -> Fault | None:
-    truth = Truth(call, kernel.native)
-    near = spec.near if isinstance(spec.near, Near) else spec.near(call)
-    results = [to_cpu(one) for one in have.leaves]
-    for number, (expected, got) in enumerate(zip(want.leaves, results, strict=True)):
-        if spec.any_values is True or (spec.any_values is not False and number in spec.any_values):
-            continue
-        what = f"result {number}" if len(results) > 1 else "the result"
-        if not isinstance(expected, Tensor):
-            if not same_number(expected, got):
-                return fault("values", f"{what} is {got!r}, eager {expected!r}", repr(expected), repr(got))
-            continue
-        off = values_off(expected, got, near, call.exact, number, truth)
-        if off is not None:
-            return fault("values", off.text(what), _one(expected, off.index), _one(got, off.index))
-    if spec.check_results is not None:
-        complaint = spec.check_results(call, want.leaves, results)
-        if complaint:
-            return fault("values", complaint, _shown(want), "[" + ", ".join(map(_one, results)) + "]")
-    names = list(input_names(kernel.op, call.args, call.kwargs))
-    written = written_inputs(kernel.op, call.args, call.kwargs)
-    for number, (expected, got) in enumerate(zip(want.inputs, have.inputs, strict=True)):
-        if number in want.same or number not in written or spec.any_values is True:
-            continue
-        got = to_cpu(got)
-        if expected.dtype != got.dtype or expected.shape != got.shape:
-            return fault("memory", f"argument {names[number]} is another afterwards", tensor_text(expected), tensor_text(got))
-        off = values_off(expected, got, near, call.exact, len(want.leaves) + number, truth)
-        if off is not None:
-            message = off.text(f"argument {names[number]} afterwards")
-            return fault("memory", message, _one(expected, off.index), _one(got, off.index))
     return None
 
 

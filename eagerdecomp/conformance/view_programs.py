@@ -19,7 +19,8 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.conformance.memory import to_cpu
 from eagerdecomp.conformance.results import Failure
-from eagerdecomp.eager.observe import Caught, same_strides
+from eagerdecomp.eager.compare import Difference, leaf_difference, worst_difference
+from eagerdecomp.eager.observe import Caught
 from eagerdecomp.eager.tolerance import same_bits
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.frontends.mode import EagerDecompMode
@@ -27,7 +28,7 @@ from eagerdecomp.insight.blame_mode import blame
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import resolve_ops
 
-__all__ = ["Difference", "Run", "programs_of_views"]
+__all__ = ["Differs", "Run", "programs_of_views"]
 
 # The maximum number of steps and of tensors in a program.
 _STEPS, _TENSORS = 32, 12
@@ -175,13 +176,16 @@ JOINS = ("x.copy_(y)", "x.add_(y)", "x.mul_(y)", "x.sub_(y, alpha=2)")
 
 
 @dataclass(frozen=True)
-class Difference(Exception):
-    """A step's results differ from eager's."""
+class Differs(Exception):
+    """The results of a step differ from eager's.
 
-    kind: str
-    message: str
-    expected: str
-    got: str
+    Attributes:
+        line: the step.
+        how: the difference.
+    """
+
+    line: str
+    how: Difference
 
 
 class Run:
@@ -209,7 +213,7 @@ class Run:
         """Run a line. If it raises both in eager and under the mode, or has no route, the program continues without it.
 
         Raises:
-            Difference: if its effect differs from eager's.
+            Differs: if its effect differs from eager's.
         """
         if _NEW in line:
             name = line.split()[0]
@@ -227,14 +231,14 @@ class Run:
             return
         self.lines.append(line)
         if caught.error is None and refused.error is not None:
-            raise Difference("raises", f"`{line}` raises where eager returns", "a result", str(refused.error))
+            raise Differs(line, Difference("raises", "the step", "returns", str(refused.error)))
         if caught.error is not None:
-            raise Difference("errors", f"`{line}` returns where eager raises", str(caught.error), "a result")
+            raise Differs(line, Difference("errors", "the step", str(caught.error), "returns"))
         self.plain, self.ours = theirs, mine
         for name in self.plain:
             found = _differing(name, self.plain, self.ours)
             if found is not None:
-                raise Difference(found[0], f"after `{line}`, {found[1]}", found[2], found[3])
+                raise Differs(line, found)
 
     def _name(self) -> str:
         return f"t{1 + max((int(name[1:]) for name in self.plain), default=-1)}"
@@ -246,29 +250,28 @@ def _carried_out(line: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _differing(name: str, plain: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> tuple[str, str, str, str] | None:
+def _differing(name: str, plain: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> Difference | None:
     want, have = plain[name], ours[name]
-    if want.dtype != have.dtype:
-        return "dtype", f"{name} has another dtype", str(want.dtype), str(have.dtype)
-    if want.shape != have.shape:
-        return "shape", f"{name} has another shape", str(list(want.shape)), str(list(have.shape))
-    if (want.is_conj(), want.is_neg()) != (have.is_conj(), have.is_neg()):
-        return "aliasing", f"{name} has other lazy bits", str(want.is_conj()), str(have.is_conj())
-    if not want.numel():
-        return None
-    if not same_strides(want, have, "visible"):
-        return "strides", f"{name} has other strides", str(want.stride()), str(have.stride())
-    if want.storage_offset() != have.storage_offset():
-        return "aliasing", f"{name} has another storage offset", str(want.storage_offset()), str(have.storage_offset())
-    for other in plain:
+    found = leaf_difference(name, want, have, facts=("dtype",), strides="visible", close=_unequal)
+    if found is not None and found.kind != "values":
+        return found
+    lies, there = ((one.is_conj(), one.is_neg(), one.storage_offset() if one.numel() else 0) for one in (want, have))
+    if lies != there:
+        return Difference("aliasing", f"{name}'s lazy bits and storage offset", lies, there)
+    for other in plain if want.numel() else ():
         shared = same_storage(plain[other], want)
         if plain[other].numel() and shared != same_storage(ours[other], have):
-            said = f"{name} {'does not share' if shared else 'shares'} the memory of {other}"
-            return "aliasing", said, str(shared), str(not shared)
-    there = to_cpu(have)
-    if same_bits(want, there) or bool((want == there).all()):
-        return None
-    return "values", f"{name} has other values", str(want.tolist())[:300], str(there.tolist())[:300]
+            return Difference(
+                "aliasing", f"the memory of {name} and {other}", *(("shared", "apart") if shared else ("apart", "shared"))
+            )
+    return found
+
+
+def _unequal(what: str, want: Tensor, have: Tensor) -> Difference | None:
+    have = to_cpu(have)
+    wide = torch.complex128 if want.is_complex() else torch.float64
+    wrong = torch.zeros_like(want, dtype=torch.bool) if same_bits(want, have) else want != have
+    return worst_difference(what, want, have, wrong, (want.to(wide) - have.to(wide)).abs())
 
 
 def _overlaps(x: Tensor) -> bool:
@@ -312,7 +315,7 @@ def programs_of_views(backend: Backend, seed: int, examples: int) -> list[Failur
 
 def _first(
     new: Callable[[], Run], left_out: Collection[str], seed: int, examples: int
-) -> tuple[Sequence[str], Difference, str] | None:
+) -> tuple[Sequence[str], Differs, str] | None:
     """Return the first program that differs, its difference, and the kind of its last step; None if none differs."""
     views, writes = ([kind for kind in kinds if kind not in left_out] for kinds in (VIEWS, (*WRITES, "join")))
     for number in range(examples):
@@ -328,7 +331,7 @@ def _first(
                 continue
             try:
                 run.step(text, x=name, y=other)
-            except Difference as difference:
+            except Differs as difference:
                 return run.lines, difference, kind
     return None
 
@@ -355,7 +358,7 @@ def _new_tensor(draws: random.Random) -> str:
     return f"{_NEW}{math.prod(sizes)}).to(torch.{dtype}).reshape({list(sizes)})"
 
 
-def _shortened(new: Callable[[], Run], lines: Sequence[str], difference: Difference) -> tuple[Sequence[str], Difference]:
+def _shortened(new: Callable[[], Run], lines: Sequence[str], difference: Differs) -> tuple[Sequence[str], Differs]:
     """Remove and simplify lines while the program still differs in the same way."""
     changed = True
     while changed:
@@ -370,20 +373,20 @@ def _shortened(new: Callable[[], Run], lines: Sequence[str], difference: Differe
                 attempts.append([*lines[:place], *(re.sub(rf"\b{of_one[1]}\b", of_one[2], line) for line in lines[place + 1 :])])
             for attempt in attempts:
                 found = _run_again(new(), attempt) if attempt != lines else None
-                if found is not None and found.kind == difference.kind:
+                if found is not None and found.how.kind == difference.how.kind:
                     lines, difference, changed = attempt, found, True
                     break
     return lines, difference
 
 
-def _run_again(run: Run, lines: Sequence[str]) -> Difference | None:
+def _run_again(run: Run, lines: Sequence[str]) -> Differs | None:
     """Run a program again; return its difference. None if there is none, or if not all lines run."""
     with Caught() as caught:
         for number, line in enumerate(lines):
             run.take(line)
             if len(run.lines) <= number:
                 return None
-    return caught.error if isinstance(caught.error, Difference) and len(run.lines) == len(lines) else None
+    return caught.error if isinstance(caught.error, Differs) and len(run.lines) == len(lines) else None
 
 
 # The start of a line that creates a new tensor, after its name, and the simplest replacements.
@@ -397,7 +400,7 @@ _SIZES: Sequence[Sequence[int]] = ((2, 3), (4,), (3, 2), (2, 3, 2), (), (1, 4), 
 # -- the op to blame ---------------------------------------------------------------------------------------------------------
 
 
-def _failure(backend: Backend, lines: Sequence[str], difference: Difference, seed: int) -> Failure:
+def _failure(backend: Backend, lines: Sequence[str], difference: Differs, seed: int) -> Failure:
     device = backend.device_type or "cpu"
 
     def again() -> None:
@@ -410,7 +413,7 @@ def _failure(backend: Backend, lines: Sequence[str], difference: Difference, see
             else:
                 tensors = _carried_out(line, tensors)
 
-    op, message, script = _last_op(lines), difference.message, ""
+    op, message, script = _last_op(lines), f"after `{difference.line}`, {difference.how}", ""
     with Caught() as caught:
         report = blame(again, backend)
     if caught.error is None and report.found:
@@ -418,7 +421,7 @@ def _failure(backend: Backend, lines: Sequence[str], difference: Difference, see
         (op,) = resolve_ops([first.culprit.op])
         script = first.reproducer
         message += f". The {first.culprit.kind} of {first.culprit.op} is to blame: {first.culprit.call}"
-    return Failure(op, "program", message, "\n".join(lines), difference.expected, difference.got, script, seed)
+    return Failure(op, "program", message, "\n".join(lines), str(difference.how.expected), str(difference.how.got), script, seed)
 
 
 class _Listener(TorchDispatchMode):  # type: ignore[no-untyped-call]

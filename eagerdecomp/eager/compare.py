@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -24,13 +24,14 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import has_values
 from eagerdecomp.eager.observe import Observed, Strides, copied, leaves_of, resolved, same_strides
 from eagerdecomp.eager.tolerance import (
+    Change,
     Tolerance,
     TrueValues,
     Truth,
     allowed_error,
     call_widened,
-    nudge,
     ordered_bits,
+    rounding_of,
     same_number,
     tolerance_of,
     within_truth,
@@ -50,6 +51,8 @@ __all__ = [
     "input_names",
     "is_arbitrary",
     "leaf_difference",
+    "truth_of_call",
+    "worst_difference",
     "written_inputs",
 ]
 
@@ -127,6 +130,11 @@ def difference(
     strides: Strides = "exact",
     loose: float = 1.0,
     errors: bool = True,
+    facts: Sequence[str] = ("dtype", "layout", "device"),
+    opaque: Collection[int] = (),
+    free: Callable[[int], bool] | None = None,
+    close: Callable[[str, int, str, Tensor, Tensor], Difference | None] | None = None,
+    new_views: bool = False,
 ) -> Difference | None:
     """Return the first difference between the results and effects of a call and eager's; None if there is none.
 
@@ -138,9 +146,16 @@ def difference(
         have: the results and effects to compare.
         native: eager's kernel, which may be called on the arguments in float64.
         values: False for a call that drew random numbers; then only new NaNs count.
-        strides: which strides of the results must be equal. With ``any``, those of views are ``visible``.
+        strides: which strides of the results must be equal. With ``any`` and ``significant``, those of views are ``visible``.
         loose: factor by which the allowed error is multiplied.
         errors: whether two errors must be of one class and text. Kernels of a device have texts of their own.
+        facts: attributes of a tensor that must be equal.
+        opaque: results that are not compared at all, besides those of `facts_of`.
+        free: returns whether the values of a result, or of the arguments (-1), are not defined. The default knows the ops of eager,
+            and indices of equal elements.
+        close: ``close(part, number, what, want, have)`` compares values in place of the allowed error of their dtype. `part` and
+            `number` are those of `Truth`.
+        new_views: whether a view of a whole argument may stand for the argument itself.
     """
     if want.error is not None or have.error is not None:
         eagers, others = error_text(want.error), error_text(have.error)
@@ -148,31 +163,37 @@ def difference(
         return None if same else Difference("error", "the call", eagers, others)
     if want.nesting != have.nesting:
         return Difference("nesting", "the result", value_text(want.leaves), value_text(have.leaves))
-    truth = _truth_of(op, args, kwargs, native)
+    truth = truth_of_call(op, args, kwargs, native)
     names = list(input_names(op, args, kwargs))
     written = written_inputs(op, args, kwargs)
     held: Compare = "values" if values else "new NaN"
+
+    def is_free(number: int) -> bool:
+        return is_arbitrary(op, number) or (number >= 0 and _is_tie(op, args, kwargs, number, want, have))
+
+    def leaf(part: str, number: int, what: str, place: int, **policies: Any) -> Difference | None:
+        expected, got = getattr(want, part)[number], getattr(have, part)[number]
+        compare: Compare = "looks" if (free or is_free)(place) else held
+        policies |= {"facts": facts, "loose": loose, "close": close and functools.partial(close, part, number)}
+        return leaf_difference(what, expected, got, compare, truth=functools.partial(truth, part, number), **policies)
+
     for number, (expected, got) in enumerate(zip(want.leaves, have.leaves, strict=True)):
-        if number in facts_of(op).opaque_results:
+        if number in facts_of(op).opaque_results or number in opaque:
             continue
         what = "the result" if len(want.leaves) == 1 else f"result {number}"
-        compare = "looks" if is_arbitrary(op, number) or _is_tie(op, args, kwargs, number, want, have) else held
-        exact = functools.partial(truth, "leaves", number)
         is_view = want.same[number] >= 0 or bool(want.shares[number])
-        strict: Strides = "visible" if strides == "any" and is_view else strides
+        strict: Strides = "visible" if strides in ("any", "significant") and is_view else strides
         tolerance = functools.partial(_tolerance_of_result, op, _computed_in(op, expected, got))
-        found = leaf_difference(what, expected, got, compare, strides=strict, truth=exact, tolerance=tolerance, loose=loose)
+        found = leaf("leaves", number, what, number, strides=strict, tolerance=tolerance)
+        if found is None or found.kind == "values":
+            found = alias_difference(what, number, want, have, names, new_views=new_views) or found
         if found is not None:
             return found
-        found = alias_difference(what, number, want, have, names)
-        if found is not None:
-            return found
-    for number, (expected, got) in enumerate(zip(want.inputs, have.inputs, strict=True)):
+    for number in range(len(want.inputs)):
         if number in want.same:  # judged as a result
             continue
         what = f"argument {names[number]} afterwards"
-        exact = functools.partial(truth, "inputs", number)
-        found = leaf_difference(what, expected, got, "looks" if is_arbitrary(op, -1) else held, truth=exact, loose=loose)
+        found = leaf("inputs", number, what, -1)
         if found is not None:
             untouched = found.kind == "values" and number not in written
             return replace(found, what=f"{what}, which the op only reads") if untouched else found
@@ -194,12 +215,14 @@ def _tolerance_of_result(op: OpOverload, computed_in: torch.dtype | None, dtype:
     return tolerance if tolerance is None or coarse <= tolerance.of_largest else tolerance._replace(of_largest=coarse)
 
 
-def alias_difference(what: str, number: int, want: Observed, have: Observed, names: Sequence[str]) -> Difference | None:
+def alias_difference(
+    what: str, number: int, want: Observed, have: Observed, names: Sequence[str], *, new_views: bool = False
+) -> Difference | None:
     """Return how the aliases of a result differ from eager's; `names` are the names of the arguments."""
     one, other = (want.same[number], want.shares[number]), (have.same[number], have.shares[number])
     if not (_comparable(want.leaves[number]) and _comparable(have.leaves[number])):
         one, other = (want.same[number], ()), (have.same[number], ())  # where one has no memory, nothing is known of views
-    if one == other or not isinstance(want.leaves[number], Tensor):
+    if one == other or not isinstance(want.leaves[number], Tensor) or (new_views and one[0] >= 0 and one[1] == other[1]):
         return None
     return Difference("aliasing", what, alias_text(*one, names), alias_text(*other, names))
 
@@ -244,6 +267,7 @@ def leaf_difference(
     tolerance: Callable[[torch.dtype], Tolerance | None] = tolerance_of,
     truth: Callable[[], TrueValues | None] = lambda: None,
     loose: float = 1.0,
+    close: Callable[[str, Tensor, Tensor], Difference | None] | None = None,
 ) -> Difference | None:
     """Return how one result, or an argument after the call, differs from eager's.
 
@@ -257,6 +281,7 @@ def leaf_difference(
         tolerance: returns the allowed error for a dtype; None if values must be equal.
         truth: returns the true values; called only if values are not close to eager's.
         loose: factor by which the allowed error is multiplied.
+        close: ``close(what, want, have)`` compares values in place of `tolerance`.
     """
     if not isinstance(want, Tensor) or not isinstance(have, Tensor):
         same = same_number(want, have) or (type(want) is type(have) and compare != "values")
@@ -282,6 +307,8 @@ def leaf_difference(
     if compare == "looks" or not want.numel():
         return None
     want, have = resolved(want), resolved(have)
+    if compare == "values" and close is not None:
+        return close(what, want, have)
     if compare == "values":
         return _values(what, want, have, tolerance(want.dtype), truth, loose)
     if bool(have.isnan().any()) and not bool(want.isnan().any()):
@@ -331,6 +358,22 @@ def _values(
         if known is not None:
             wrong, allowed = within_truth(wrong, wanted, given, known, tolerance, want.dtype, loose)
         off = (given - wanted).abs()
+    return worst_difference(what, want, have, wrong, off, allowed)
+
+
+def worst_difference(
+    what: str, want: Tensor, have: Tensor, wrong: Tensor, off: Tensor, allowed: Tensor | None = None
+) -> Difference | None:
+    """Return a difference that shows the worst of the wrong values; None if none is wrong.
+
+    Args:
+        what: a name for the result, for the message.
+        want: eager's values.
+        have: the other ones.
+        wrong: which values are wrong.
+        off: absolute errors.
+        allowed: the allowed errors; None if values must be equal.
+    """
     if not bool(wrong.any()):
         return None
     badness = off if allowed is None else off / allowed
@@ -378,25 +421,24 @@ def _is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], numb
     return bool(((picked == values) | ((picked != picked) & (values != values))).all())
 
 
-def _truth_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], native: Callable[..., Any]) -> Truth:
-    """Return the `Truth` of a call."""
+def truth_of_call(
+    op: OpOverload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    native: Callable[..., Any],
+    rounding: Callable[[torch.dtype], float] = rounding_of,
+) -> Truth:
+    """Return the `Truth` of a call of an op. `native` runs eager's kernel; the other arguments are those of `Truth`."""
     inexact = any(tolerance_of(one.dtype) for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
-    # If all inputs are integers, an elementwise op may compute in the default dtype.
-    of_whole = torch.Tag.pointwise in op.tags and not inexact
+    # If all inputs are integers, an elementwise op may compute in the default dtype. Integers beside floats are indices.
+    as_floats = torch.Tag.pointwise in op.tags and not inexact
 
-    def run(seed: int, side: int) -> Observed:
-        draws = torch.Generator().manual_seed(seed)
+    def run(change: Change, wider: Mapping[torch.dtype, torch.dtype]) -> Observed:
+        def changed(value: Any, dtype: torch.dtype) -> Any:
+            if as_floats and isinstance(value, Tensor):
+                return change(value.to(torch.float64), torch.float32)
+            return change(value, dtype) if tolerance_of(dtype) or not inexact else value
 
-        def nudged(value: Any, dtype: torch.dtype) -> Any:
-            if not isinstance(value, Tensor):
-                return value
-            tolerance = tolerance_of(torch.float32 if of_whole else dtype)
-            if tolerance is None:
-                return value
-            wide = value.float() if of_whole else value
-            wide = wide.to(torch.complex128 if wide.dtype.is_complex else torch.float64)
-            return nudge(wide, tolerance.rounding * side, draws) if side else wide
+        return call_widened(native, *copied(op, args, kwargs), changed, wider)
 
-        return call_widened(native, *copied(op, args, kwargs), nudged)
-
-    return Truth(run, inexact=inexact or of_whole)
+    return Truth(run, inexact=inexact or as_floats, rounding=rounding)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from eagerdecomp.eager.observe import Caught, Observed, leaves_of, mapped_call, 
 
 __all__ = [
     "WIDER",
+    "Change",
     "Tolerance",
     "TrueValues",
     "Truth",
@@ -20,6 +21,8 @@ __all__ = [
     "call_widened",
     "nudge",
     "ordered_bits",
+    "rounded",
+    "rounding_of",
     "same_bits",
     "same_number",
     "same_values",
@@ -78,11 +81,16 @@ WIDER = {
     **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),
 }
 
+_FLOAT32 = dict.fromkeys((torch.float16, torch.bfloat16), torch.float32)
+
+#: ``change(value, dtype)`` returns another value for a widened tensor or a float, whose original dtype is `dtype`.
+Change: TypeAlias = Callable[[Any, torch.dtype], Any]
+
 # Factors in the allowed error: for the change that rounding the inputs causes, and for eager's own error.
 _OF_INPUTS = 16
 _OF_EAGER = 4
 
-# The number of random roundings of the inputs. Each is run twice, the second time in the opposite directions.
+# The number of random roundings of the inputs.
 _ROUNDINGS = 4
 
 
@@ -92,6 +100,12 @@ def tolerance_of(dtype: torch.dtype) -> Tolerance | None:
         return None
     known = _TOLERANCES.get(dtype) or _TOLERANCES.get(_REAL.get(dtype, dtype))
     return known or _tolerance(2 * torch.finfo(dtype).eps, 5e-7, 2.0**-23, torch.float32)
+
+
+def rounding_of(dtype: torch.dtype) -> float:
+    """Return the relative error of one rounding in the precision in which eager computes a dtype; 0 for integers."""
+    tolerance = tolerance_of(dtype)
+    return 0.0 if tolerance is None else tolerance.rounding
 
 
 def tolerance_of_assert_close(dtype: torch.dtype, slack: float = 1) -> Tolerance | None:
@@ -198,38 +212,100 @@ def within_truth(
 
 
 class Truth:
-    """The true values of a call, from runs in float64 with exact and with rounded inputs. The first use starts the runs.
+    """A call in a wider precision: the true values, and the scales by which errors are measured. Each run starts when it is needed.
+
+    A `part` of a call is ``leaves``, its results, or ``inputs``, its tensor arguments afterwards.
 
     Args:
-        run: ``run(seed, side)`` runs the call in float64, with each input changed by one rounding. `seed` decides which elements go
-            up and which go down; the other sign of `side` reverses this. Inputs are unchanged for side 0.
+        run: ``run(change, wider)`` runs the call with each tensor in the dtype that `wider` has for its own, changed by
+            ``change(value, dtype)``. `dtype` is the original one.
         inexact: whether any input can be rounded.
+        rounding: returns the relative error of one rounding of an input; 0 for a dtype that is exact.
     """
 
-    def __init__(self, run: Callable[[int, int], Observed], *, inexact: bool = True) -> None:
-        self._run, self._inexact = run, inexact
-        self._runs: list[Observed] | None = None
+    def __init__(
+        self,
+        run: Callable[[Change, Mapping[torch.dtype, torch.dtype]], Observed],
+        *,
+        inexact: bool = True,
+        rounding: Callable[[torch.dtype], float] = rounding_of,
+    ) -> None:
+        self._run, self._rounding = run, rounding
+        self._runs: dict[Any, Observed] = {}
+        # Each is run twice, the second time in the opposite directions.
+        self._roundings = [(seed, side) for seed in range(1, _ROUNDINGS + 1) for side in (1, -1)] if inexact else []
 
     def __call__(self, part: str, number: int) -> TrueValues | None:
-        """Return the true values of one of the ``leaves`` or ``inputs`` after the call; None if float64 gives none."""
-        if self._runs is None:
-            self._runs = []
-            with Caught() as caught:
-                sides = [(0, 0), *((seed, side) for seed in range(1, _ROUNDINGS + 1) for side in (1, -1))]
-                self._runs += [self._run(*one) for one in (sides if self._inexact else sides[:1])]
-            if caught.error is not None or any(one.error is not None or one.nesting != self._runs[0].nesting for one in self._runs):
-                self._runs = []
-        found = [getattr(one, part)[number] for one in self._runs]
-        wide = all(isinstance(one, Tensor) and one.dtype in (torch.float64, torch.complex128) for one in found)
-        if not found or not wide or any(one.shape != found[0].shape for one in found):
+        """Return the true values of a result, and how much they move; None if they are not known."""
+        true, moved = self.values(part, number), self.moved(part, number)
+        return None if true is None or moved is None else TrueValues(true, moved)
+
+    def values(self, part: str, number: int) -> Tensor | None:
+        """Return the true values of a result; None if the op cannot be computed in a wider precision."""
+        return self._leaf(_as_it_is, part, number)
+
+    def in_float32(self, part: str, number: int) -> Tensor | None:
+        """Return eager's float32 results for float16 and bfloat16 inputs. These are right too, even if eager's formulas differ."""
+        return self._leaf("float32", part, number, _FLOAT32, (torch.float32, torch.float64))
+
+    def terms(self, part: str, number: int) -> Tensor | None:
+        """Return the result of the op on absolute values."""
+        return self._leaf(_absolute, part, number)
+
+    def moved(self, part: str, number: int) -> Tensor | None:
+        """Return how much each value changes if the inputs are rounded once more in the precision of the computation."""
+        true = self.values(part, number)
+        found = [self._leaf(one, part, number) for one in self._roundings]
+        if true is None or any(one is None or one.shape != true.shape for one in found):
             return None
-        true, *moved = [resolved(one) for one in found]
-        away = [torch.nan_to_num((one - true).abs(), nan=0.0, posinf=0.0) for one in moved]
-        if not away:
-            return TrueValues(true, torch.zeros(()))
+        away = [torch.nan_to_num((one - true).abs(), nan=0.0, posinf=0.0) for one in found if one is not None]
         # At a jump of the function, one of the two sides crosses the jump. The smaller change is the effect of rounding.
         pairs = [torch.minimum(up, down) for up, down in zip(away[::2], away[1::2], strict=True)]
-        return TrueValues(true, torch.stack(pairs).amax(0))
+        return torch.stack(pairs).amax(0) if pairs else torch.zeros(())
+
+    def _leaf(
+        self,
+        name: Any,
+        part: str,
+        number: int,
+        wider: Mapping[torch.dtype, torch.dtype] = WIDER,
+        dtypes: Sequence[torch.dtype] = (torch.float64, torch.complex128),
+    ) -> Tensor | None:
+        if name not in self._runs:
+            change = name if callable(name) else _as_it_is
+            change = rounded(name[0], name[1], self._rounding) if isinstance(name, tuple) else change
+            with Caught() as caught:
+                self._runs[name] = self._run(change, wider)
+            if caught.error is not None:
+                self._runs[name] = Observed([], None, [], caught.error, (), ())
+        run = self._runs[name]
+        leaves = [] if run.error is not None else getattr(run, part)
+        leaf = leaves[number] if number < len(leaves) else None
+        return resolved(leaf) if isinstance(leaf, Tensor) and leaf.dtype in dtypes else None
+
+
+def _as_it_is(value: Any, dtype: torch.dtype) -> Any:
+    return value
+
+
+def _absolute(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, float) or value.dtype is torch.bool:
+        return abs(value) if isinstance(value, float) else value
+    found: Tensor = value.abs().to(value.dtype)
+    if found.is_floating_point() or found.is_complex():
+        return found
+    return torch.where(found < 0, torch.iinfo(found.dtype).max, found)  # the smallest integer has no absolute value
+
+
+def rounded(seed: int, side: int, rounding: Callable[[torch.dtype], float] = rounding_of) -> Change:
+    """Return a function that changes each element by one rounding. `seed` decides which go up; the other `side` reverses this."""
+    draws = torch.Generator().manual_seed(seed)
+
+    def change(value: Any, dtype: torch.dtype) -> Any:
+        error = rounding(dtype)
+        return nudge(value, error * side, draws) if error and isinstance(value, Tensor) else value
+
+    return change
 
 
 def nudge(tensor: Tensor, rounding: float, draws: torch.Generator) -> Tensor:
@@ -242,7 +318,7 @@ def call_widened(
     native: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    change: Callable[[Any, torch.dtype], Any],
+    change: Change,
     wider: Mapping[torch.dtype, torch.dtype] = WIDER,
 ) -> Observed:
     """Run a call in a wider precision, and return its results and effects without aliases.
@@ -251,7 +327,7 @@ def call_widened(
         native: runs the call.
         args: positional arguments; those that `change` returns unchanged may be written.
         kwargs: keyword arguments.
-        change: called with each widened tensor or Python float and its original dtype; returns the value to pass.
+        change: called with each widened tensor or Python float.
         wider: dtype -> wider dtype.
     """
     made: dict[int, Tensor] = {}

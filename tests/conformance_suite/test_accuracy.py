@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,17 +11,28 @@ import pytest
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.accuracy import Truth, values_off
+from eagerdecomp.conformance.accuracy import NearValues
 from eagerdecomp.conformance.spec import EXACT, Call, Near
+from eagerdecomp.eager.tolerance import Truth
 
 aten = torch.ops.aten
 NEAR = Near(4)
 
 
 def off(op: Any, kernel: Callable[..., Tensor], *args: Any, near: Near = NEAR, exact: bool = False) -> Any:
-    call = Call(args, exact=exact)
-    truth = Truth(call, op)
-    return values_off(op(*args), kernel(*args), near, exact, 0, truth)
+    return near_values(op, Call(args, exact=exact), near)(op(*args), kernel(*args))
+
+
+def near_values(
+    op: Any, call: Call, near: Near = NEAR, native: Callable[..., Any] | None = None
+) -> Callable[[Tensor, Tensor], Any]:
+    native = native or op
+    overload = op if isinstance(op, torch._ops.OpOverload) else aten.clone.default  # any op that is not elementwise
+    return functools.partial(NearValues(overload, call, native, near), "leaves", 0, "the result")
+
+
+def truth_of(op: Any, *args: Any) -> Truth:
+    return NearValues(op, Call(args), op, NEAR).truth
 
 
 def spread(dtype: torch.dtype, count: int = 4000) -> Tensor:
@@ -67,11 +79,10 @@ def test_sums_of_integers_in_floats_are_compared_relative_to_their_terms() -> No
         return one.float().flip(0).cumsum(0)[-1]
 
     call = Call([x, [0], False], {"dtype": torch.float32})
-    truth = Truth(call, aten.sum.dim_IntList)
-    want, near = x.sum().float(), Near(4, of="terms")
+    want, compared = x.sum().float(), near_values(aten.sum.dim_IntList, call, Near(4, of="terms"))
     assert abs(turned(*call.args) - want) > 10
-    assert values_off(want, turned(*call.args), near, False, 0, truth) is None
-    assert values_off(want, want + 2**24, near, False, 0, truth) is not None
+    assert compared(want, turned(*call.args)) is None
+    assert compared(want, want + 2**24) is not None
 
 
 def test_exact_sums_have_one_result() -> None:
@@ -129,7 +140,7 @@ def test_integers_are_exact() -> None:
     found = off(aten.clone.default, lambda one: one.double().long(), x)
     assert found.index == (0,)
     assert found.wrong == 1
-    assert "1 of 2 values" in found.text("the result")
+    assert "1 of 2 values" in str(found)
 
 
 def test_a_kernels_error_may_be_twice_eagers() -> None:
@@ -137,9 +148,9 @@ def test_a_kernels_error_may_be_twice_eagers() -> None:
         return x.exp() if x.dtype is torch.float64 else x.exp() * (1 + 3e-5)
 
     x = spread(torch.float32)
-    truth = Truth(Call([x]), rough)
-    assert values_off(rough(x), x.exp() * (1 - 5e-5), Near(4), False, 0, truth) is None
-    assert values_off(rough(x), x.exp() * (1 - 9e-5), Near(4), False, 0, truth) is not None
+    compared = near_values(aten.exp.default, Call([x]), Near(4), rough)
+    assert compared(rough(x), x.exp() * (1 - 5e-5)) is None
+    assert compared(rough(x), x.exp() * (1 - 9e-5)) is not None
 
 
 def test_halves_may_be_what_float32_makes_of_them_where_its_formula_overflows_sooner() -> None:
@@ -177,10 +188,9 @@ def test_either_zero_does_for_a_half_that_is_too_small_and_one_alone_where_the_r
         return (one.double() - 0.5 * other.double()).half()
 
     call = Call([zero, least], {"alpha": 0.5})
-    truth = Truth(call, aten.sub.Tensor)
     want = aten.sub.Tensor(zero, least, alpha=0.5)
     assert torch.signbit(want).tolist() != torch.signbit(rounded_once(zero, least)).tolist()
-    assert values_off(want, rounded_once(zero, least), EXACT, False, 0, truth) is None
+    assert near_values(aten.sub.Tensor, call, EXACT)(want, rounded_once(zero, least)) is None
     assert off(aten.sub.Tensor, lambda one, other: torch.full_like(one, -0.0), zero, zero, near=EXACT) is not None
 
 
@@ -213,8 +223,8 @@ def test_the_true_values_are_right_while_subnormal_numbers_are_flushed() -> None
     if not torch.set_flush_denormal(True):
         pytest.skip("this CPU flushes no subnormal numbers")
     try:
-        atan2 = Truth(Call([most, most]), aten.atan2.default).values(0)
-        half = Truth(Call([least, 0.25]), aten.mul.Scalar).values(0)
+        atan2 = truth_of(aten.atan2.default, most, most).values("leaves", 0)
+        half = truth_of(aten.mul.Scalar, least, 0.25).values("leaves", 0)
         still = least.mul(0.25).eq(0).all()
     finally:
         torch.set_flush_denormal(False)
@@ -227,7 +237,7 @@ def test_the_true_values_are_right_while_subnormal_numbers_are_flushed() -> None
 
 def test_every_input_moves_by_at_least_one_rounding() -> None:
     x = torch.linspace(1, 2, 5000, dtype=torch.float64)
-    moved = Truth(Call([x]), aten.clone.default).moved(0)
+    moved = truth_of(aten.clone.default, x).moved("leaves", 0)
     assert moved is not None
     assert bool((moved > 0).all())
     assert bool((moved <= 4 * torch.finfo(x.dtype).eps).all())

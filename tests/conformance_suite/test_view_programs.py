@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.conformance.view_programs import Difference, Run, programs_of_views
+from eagerdecomp.conformance.view_programs import Differs, Run, programs_of_views
 from eagerdecomp.frontends.mode import EagerDecompMode
 
 pytestmark = pytest.mark.full
@@ -94,7 +94,7 @@ def test_a_kernel_that_breaks_a_view_is_named(name: str) -> None:
     lines = next(one.example for one in failures if str(one.op) == name).splitlines()
     assert len(lines) <= 5
     run = Run(EagerDecompMode(made))
-    with pytest.raises(Difference):  # the program shows it by itself
+    with pytest.raises(Differs):  # the program shows it by itself
         list(map(run.take, lines))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload, op_named, op_names, overload
 from eagerdecomp.eager.compare import Difference, difference, leaf_difference
 from eagerdecomp.eager.observe import Observed, copied, leaves_of, mapped
-from eagerdecomp.eager.tolerance import WIDER, Truth, nudge, tolerance_of, tolerance_of_assert_close
+from eagerdecomp.eager.tolerance import Change, Truth, tolerance_of_assert_close
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.schema import facts_of, functional_variant
 
@@ -83,14 +83,11 @@ def gradients(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], mode:
 def true_gradients(op: OpOverload, example: str) -> Truth:
     """The gradients of a call in float64. Those of a matrix that is badly conditioned differ between two processors in float32."""
 
-    def run(seed: int, side: int) -> Observed:
-        draws = torch.Generator().manual_seed(seed)
-
+    def run(change: Change, wider: Mapping[torch.dtype, torch.dtype]) -> Observed:
         def widened(value: Any) -> Any:
-            tolerance = tolerance_of(value.dtype) if isinstance(value, Tensor) else None
-            if tolerance is None:
-                return WIDER.get(value, value) if isinstance(value, torch.dtype) else value
-            return nudge(value.to(WIDER.get(value.dtype, value.dtype)), tolerance.rounding * side, draws)
+            if not isinstance(value, Tensor):
+                return wider.get(value, value) if isinstance(value, torch.dtype) else value
+            return change(value.to(wider.get(value.dtype, value.dtype)), value.dtype)
 
         args, kwargs = parse_call(example)
         wide = [mapped(one, widened) for one in args], {name: mapped(one, widened) for name, one in kwargs.items()}
