@@ -14,7 +14,7 @@ import torch
 
 from eagerdecomp._torch.ops import overload
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.eager.layouts import LAYOUTS
+from eagerdecomp.eager.layouts import layout_of
 from eagerdecomp.rules.shipped_faults import FAULTS, Fault
 
 FILE = Path(__file__).parent.parent / "docs" / "numbers" / "repairs.md"
@@ -52,7 +52,7 @@ def route_around(fault: Fault) -> str:
         return "its own rule"
     if fault.unused:
         return "other rules of torch"
-    if fault.kind == "strides" and fault.op in LAYOUTS:
+    if fault.kind == "strides" and op is not None and layout_of(op):
         return "the entry, and restrides its result"
     if fault.kind in ("accepts", "error"):
         return "the entry, after eager was asked"

@@ -17,8 +17,8 @@ from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, to_cpu
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec
 from eagerdecomp.eager.compare import difference, error_text, input_names, written_inputs
+from eagerdecomp.eager.layouts import strides_of_kernel
 from eagerdecomp.eager.observe import Observed, observe
-from eagerdecomp.eager.stride_requirements import strides_of_kernel
 from eagerdecomp.ops.call_text import tensor_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 

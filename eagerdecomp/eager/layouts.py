@@ -1,17 +1,24 @@
-"""The strides of eager's results, for ops whose rules return other strides.
+"""The strides of each op's results: eager's, and when the kernel of a backend must return them. One table for all that compare.
 
-These rules return correct values, with the strides of the ops that they call. For some inputs these differ from the strides of
-eager's kernels. The table has eager's strides for each such op; `rules.restride` gives them to the results of all its rules.
+- `Layout.results` has eager's strides. The rules of these ops return correct values, with the strides of the ops that they call,
+  which for some inputs are others. The mode promises eager's, so `rules.restride` gives them to the results of all rules of the op.
+- `Layout.determined` says in which calls they follow from the call, so that any library returns them. The mode does not change the
+  strides of a kernel's result. In these calls the conformance suite, `blame` and ``verify=`` require eager's of a kernel. In
+  others, such as a softmax of a transposed tensor, a kernel may choose, as torch's own kernels differ between devices.
+
+An op in neither column: its rules return eager's strides without help, and `stride_requirements.of_any_op` says which calls
+determine them.
 
 Strides of dimensions of size 1 count too, although no element depends on them: a later op may read a memory format from them
-(`suggest_memory_format`). A contiguous tensor may have any strides there, so it does not imply the strides of a result.
+(`suggest_memory_format`). A contiguous tensor may have any strides there, so it does not imply the strides of a result. Of a kernel
+they count only if `determined` is in the table, as far as a memory format follows from them: NumPy chooses them in its own way.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,12 +26,23 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import suggested_memory_format
+from eagerdecomp.eager.observe import Strides
 from eagerdecomp.eager.promotion import computed_in
+from eagerdecomp.eager.stride_requirements import (
+    Determined,
+    always,
+    dense_self,
+    explicit_or_dense,
+    memory_format_of,
+    never,
+    of_any_op,
+)
 from eagerdecomp.eager.strides import in_order, is_channels_last, is_expanded, lies_in_order, like_strides, view_strides
 from eagerdecomp.ops.schema import Argument, facts_of
 
 __all__ = [
     "LAYOUTS",
+    "Layout",
     "Wanted",
     "as_contiguous",
     "as_operands",
@@ -34,6 +52,7 @@ __all__ = [
     "iterator_strides",
     "keep_strides",
     "layout_of",
+    "strides_of_kernel",
 ]
 
 aten = torch.ops.aten
@@ -354,7 +373,31 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
     (_as_squeezed, "squeeze squeeze.dim squeeze.dims"),
 )
 
-#: The same for ops whose first two results have these strides.
+#: The calls that determine the strides, so that a kernel must return them; without an overload, ``default``.
+_DETERMINED: tuple[tuple[Determined, str], ...] = (
+    (explicit_or_dense, "_to_copy clone copy fill.Scalar"),
+    (
+        always,
+        "arange.start_step full full_like scalar_tensor empty.memory_format empty_strided rand randn randperm mm bmm addmm baddbmm",
+    ),
+    # torch's kernel for CUDA returns places transposed, and each library of transforms has strides of its own.
+    (never, "nonzero _fft_c2c _fft_c2r _fft_r2c"),
+    (dense_self, "select_scatter slice_scatter"),
+    (
+        memory_format_of(0),
+        "cat _native_batch_norm_legit _native_batch_norm_legit.no_stats _native_batch_norm_legit_no_training native_group_norm "
+        "avg_pool2d max_pool2d_with_indices max_pool3d_with_indices _adaptive_avg_pool2d upsample_nearest2d.vec "
+        "upsample_bilinear2d.vec",
+    ),
+    (
+        memory_format_of(0, 1),
+        "native_group_norm_backward avg_pool2d_backward max_pool2d_with_indices_backward _adaptive_avg_pool2d_backward",
+    ),
+    (memory_format_of(0, 1, mixed=True), "convolution"),
+    (memory_format_of(0, 1, 2), "convolution_backward"),
+)
+
+#: The strides of eager's results, and the ops whose first two results have them.
 _BOTH_RESULTS: tuple[tuple[Wanted, str], ...] = (
     (
         _as_empty_like(0),
@@ -366,20 +409,43 @@ _BOTH_RESULTS: tuple[tuple[Wanted, str], ...] = (
 )
 
 
-def _rows(table: Sequence[tuple[Wanted, str]], positions: Sequence[int]) -> Iterator[tuple[str, dict[int, Wanted]]]:
-    for wanted, names in table:
-        for name in names.split():
-            yield f"aten.{name}" if "." in name else f"aten.{name}.default", dict.fromkeys(positions, wanted)
+def _named(names: str) -> list[str]:
+    return [f"aten.{name}" if "." in name else f"aten.{name}.default" for name in names.split()]
 
 
-#: op -> result position -> its strides in eager.
-LAYOUTS: dict[str, dict[int, Wanted]] = {
-    **dict(_rows(_FIRST_RESULT, [0])),
-    **dict(_rows(_BOTH_RESULTS, [0, 1])),
+class Layout(NamedTuple):
+    """The strides of an op's results.
+
+    Attributes:
+        results: result position -> its strides in eager; empty if the rules of the op return them without help.
+        determined: returns whether a call determines them; None for `stride_requirements.of_any_op`.
+    """
+
+    results: Mapping[int, Wanted]
+    determined: Determined | None = None
+
+
+_RESULTS: dict[str, dict[int, Wanted]] = {
+    **{name: {0: wanted} for wanted, names in _FIRST_RESULT for name in _named(names)},
+    **{name: {0: wanted, 1: wanted} for wanted, names in _BOTH_RESULTS for name in _named(names)},
     "aten.native_dropout.default": {0: as_operands(1), 1: _as_empty_like(0)},
     "aten._scaled_dot_product_flash_attention_for_cpu.default": {0: _as_empty_like(0), 1: _heads_last},
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": dict.fromkeys(range(3), _heads_last),
 }
+_OF_KERNELS = {name: determined for determined, names in _DETERMINED for name in _named(names)}
+
+#: op -> the strides of its results.
+LAYOUTS: dict[str, Layout] = {
+    name: Layout(_RESULTS.get(name, {}), _OF_KERNELS.get(name)) for name in sorted(_RESULTS.keys() | _OF_KERNELS.keys())
+}
+
+
+def strides_of_kernel(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
+    """Return which strides of its results a kernel must share with eager's for a call."""
+    layout = LAYOUTS.get(str(op))
+    if layout is not None and layout.determined is not None:
+        return "visible" if layout.determined(args, kwargs) else "any"
+    return "significant" if of_any_op(op, args, kwargs) else "any"
 
 
 @functools.cache
@@ -390,8 +456,8 @@ def layout_of(op: OpOverload) -> Mapping[int, Wanted] | None:
     """
     facts = facts_of(op)
     is_kernel = torch.Tag.pointwise in op.tags and torch.Tag.core in op.tags and facts.is_functional
-    if facts.name in LAYOUTS or not is_kernel or any(argument.name == "memory_format" for argument in facts.arguments):
-        return LAYOUTS.get(facts.name)
+    if facts.name in _RESULTS or not is_kernel or any(argument.name == "memory_format" for argument in facts.arguments):
+        return _RESULTS.get(facts.name)
     operands = [number for number, argument in enumerate(facts.arguments) if _is_operand(argument)]
 
     def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:

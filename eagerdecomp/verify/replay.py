@@ -13,8 +13,8 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.eager.compare import Difference, difference
 from eagerdecomp.eager.generators import states_of
+from eagerdecomp.eager.layouts import strides_of_kernel
 from eagerdecomp.eager.observe import Caught, Observed, Strides, copied, is_plain, leaves_of, observe, observed
-from eagerdecomp.eager.stride_requirements import strides_of_kernel
 from eagerdecomp.errors import KernelError, UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of

@@ -23,8 +23,8 @@ from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import has_values, lazy_bits_visible
 from eagerdecomp.eager.compare import Difference, difference
+from eagerdecomp.eager.layouts import strides_of_kernel
 from eagerdecomp.eager.observe import Caught, Observed, Strides, copied, leaves_of, observed
-from eagerdecomp.eager.stride_requirements import strides_of_kernel
 from eagerdecomp.errors import DifferenceError, UnsupportedOpError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines, places_in_words

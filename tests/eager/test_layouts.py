@@ -355,7 +355,7 @@ def test_a_rule_only_guards_that_operands_are_contiguous_and_of_one_shape(op: Ca
 
     x, y = torch.rand(3, 4), torch.rand(3, 4)
     watched = [one.as_subclass(Watched) for one in (x, y)]
-    entry = with_eager_strides(lambda *args: args[0], LAYOUTS[str(op)])
+    entry = with_eager_strides(lambda *args: args[0], LAYOUTS[str(op)].results)
     assert entry(*watched) is watched[0]
     assert set(read) == {"shape"}
 
