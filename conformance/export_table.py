@@ -30,6 +30,7 @@ from torch.utils._pytree import tree_leaves
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from conformance.model_judge import tensor_difference
 from conformance.models import Entry, entries, missing_extras
 from eagerdecomp import OpSet, core_aten, decompositions
 from eagerdecomp.host.atomic_file import write_text
@@ -102,16 +103,8 @@ def judge(entry: Entry, ops: OpSet, table: dict[Any, Any]) -> Row:
 
 
 def _difference(got: Any, want: Any) -> str:
-    for one, other in zip(tree_leaves(got), tree_leaves(want), strict=True):
-        if not isinstance(other, Tensor):
-            continue
-        if one.dtype is not other.dtype or one.shape != other.shape:
-            return f"dtype and shape {one.dtype} {tuple(one.shape)}, expected {other.dtype} {tuple(other.shape)}"
-        if other.is_floating_point() and not torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True):
-            return f"values differ by up to {float((one - other).abs().max()):.2g}"
-        if not other.is_floating_point() and not torch.equal(one, other):
-            return "values differ"
-    return ""
+    pairs = zip(tree_leaves(want), tree_leaves(got), strict=True)
+    return next((one for w, h in pairs if isinstance(w, Tensor) and (one := tensor_difference(w, h))), "")
 
 
 def _first_line(error: Exception) -> str:
