@@ -17,10 +17,11 @@ from torch import Tensor
 
 from eagerdecomp._torch.tensors import PLAIN_TENSORS
 from eagerdecomp.eager.strides import is_dense
-from eagerdecomp.rules.link import Linkable, ops_on_call
+from eagerdecomp.rules.link import Linkable, link_on_call, ops_on_call
 from eagerdecomp.rules.rule import has_kernels
+from eagerdecomp.rules.writeback import columns_in_blocks, cut_row
 
-__all__ = ["Stack", "Worth", "can_stack", "joined_value", "stack", "stack_positions", "store"]
+__all__ = ["Stack", "Worth", "can_stack", "joined_value", "rows_of", "stack", "stack_positions", "store"]
 
 aten = torch.ops.aten
 
@@ -82,6 +83,28 @@ def stack(tensors: Sequence[Tensor], positions: Sequence[int]) -> Stack | None:
         return None
     chosen = tensors if len(positions) == len(tensors) else [tensors[at] for at in positions]
     return Stack(chosen, _cat(chosen))
+
+
+@link_on_call
+def rows_of(worth: Worth, lists: Sequence[Sequence[Tensor]], *numbers: Sequence[Any], join: bool = True) -> Iterator[Sequence[Any]]:
+    """Yield the arguments of an update, the tensors it writes first: a row per tensor, block of a large one, or stack.
+
+    Args:
+        worth: when small tensors are joined.
+        lists: lists of tensors, the targets first. A list without tensors is None in each row.
+        numbers: lists of a number per target.
+        join: whether stacks may be made.
+    """
+    if join and worth.holds(lists[0]) and can_stack():
+        stacks, alone = stack_positions(worth, [tensors for tensors in lists if tensors], numbers)
+        for positions in stacks:
+            yield [*[stack(tensors, positions) for tensors in lists], *[column[positions[0]] for column in numbers]]
+        if stacks:
+            lists = [[tensors[at] for at in alone] if tensors else tensors for tensors in lists]
+            numbers = tuple([column[at] for at in alone] for column in numbers)
+    if lists[0]:
+        columns = [given or [None] * len(lists[0]) for given in (*lists, *numbers)]
+        yield from zip(*columns_in_blocks(cut_row, columns), strict=True)
 
 
 def stack_positions(
