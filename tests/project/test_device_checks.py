@@ -81,9 +81,6 @@ CHECKED: dict[str, dict[str, str]] = {
     "tests/decomps/reduce/test_reductions.py": {
         "decomps/reduce/reductions.py:_std": "test_off_the_cpu_deviations_are_computed_in_float32_as_eager_does",
     },
-    "tests/decomps/special/test_lgamma.py": {
-        "decomps/math/blocks.py:_alike": "test_off_the_cpu_large_tensors_run_whole",
-    },
     "tests/decomps/training/test_fused_optimizers.py": {
         "decomps/training/fused_optimizers.py:_read": "test_steps_on_another_device_are_not_read",
     },

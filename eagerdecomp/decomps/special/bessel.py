@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 
 from eagerdecomp.decomps.math import coefficients
-from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.float64 import of_one
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, ratio
 from eagerdecomp.rules.rule import rule
@@ -193,4 +192,3 @@ _TABLE: tuple[tuple[str, Callable[[TensorExpr], TensorExpr]], ...] = (
 
 for op, formula in _TABLE:
     rule(op, recorded=True)(of_one(formula))
-    rule(op)(by_blocks(op))

@@ -11,7 +11,6 @@ import math
 import torch
 
 from eagerdecomp.decomps.math import coefficients
-from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.double_double import exponential, logarithm, product, split
 from eagerdecomp.decomps.math.float64 import of_one
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, in_pairs, ratio
@@ -128,4 +127,3 @@ _TABLE = (
 
 for op, formula in _TABLE:
     rule(op, recorded=True)(formula)
-    rule(op)(by_blocks(op))

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math import coefficients
-from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, ratio
 from eagerdecomp.eager.promotion import floating, promoted
 from eagerdecomp.eager.strides import broadcast_shapes
@@ -168,5 +167,3 @@ def _incomplete(above: bool) -> Callable[[Tensor, Tensor], Any]:
 
 rule("aten.igamma.default", recorded=True)(_incomplete(False))
 rule("aten.igammac.default", recorded=True)(_incomplete(True))
-rule("aten.igamma.default")(by_blocks("aten.igamma.default"))
-rule("aten.igammac.default")(by_blocks("aten.igammac.default"))

@@ -12,7 +12,6 @@ import math
 import torch
 
 from eagerdecomp.decomps.math import coefficients
-from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.double_double import logarithm, product, split, total
 from eagerdecomp.decomps.math.float64 import of_one
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, polynomial, ratio
@@ -158,5 +157,3 @@ def _digamma(x: TensorExpr) -> TensorExpr:
 
 rule("aten.lgamma.default", recorded=True)(of_one(_lgamma, _lgamma_short))
 rule("aten.digamma.default", recorded=True)(of_one(_digamma))
-rule("aten.lgamma.default")(by_blocks("aten.lgamma.default"))
-rule("aten.digamma.default")(by_blocks("aten.digamma.default"))

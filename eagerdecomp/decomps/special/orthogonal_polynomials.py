@@ -15,12 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.double_double import product
 from eagerdecomp.decomps.math.operators import TensorExpr, choose
 from eagerdecomp.eager.promotion import floating, promoted
 from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.rules.rule import rule
-from eagerdecomp.rules.wide_dtype import has_float64, wide_float
+from eagerdecomp.rules.wide_dtype import wide_float, wide_of
 
 aten = torch.ops.aten
 
@@ -42,13 +41,10 @@ def _odd(order: Tensor) -> TensorExpr:
 
 
 def _product_less(factor: TensorExpr, value: TensorExpr, other: TensorExpr) -> TensorExpr:
-    """Return ``factor * value - other`` with one rounding, because eager's kernel uses fused multiply-add."""
+    """Return ``factor * value - other``, rounded once for dtypes below float64, because eager's kernel uses fused multiply-add."""
     dtype = factor.tensor.dtype
-    if dtype != torch.float64 and has_float64():
-        return (factor.to(torch.float64) * value.to(torch.float64) - other.to(torch.float64)).to(dtype)
-    rounded, rest = product(factor, value)
-    # Near the largest number, rounding errors of products would overflow.
-    return (rounded - other) + choose(rest.abs() < (1e290 if dtype is torch.float64 else 1e30), rest, 0.0)
+    wide = wide_of(dtype)
+    return (factor.to(wide) * value.to(wide) - other.to(wide)).to(dtype)
 
 
 # -- Chebyshev ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.blocks import by_blocks
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, polynomial
 from eagerdecomp.eager.promotion import floating, promoted, wide_type
 from eagerdecomp.eager.strides import broadcast_shapes
@@ -154,6 +153,5 @@ def _trigamma_at_pole(self: Tensor, dtype: torch.dtype) -> TensorExpr:
 
 
 rule("aten.special_zeta.default", recorded=True)(_zeta)
-rule("aten.special_zeta.default")(by_blocks("aten.special_zeta.default"))
 rule("aten.special_zeta.self_scalar", recorded=True)(_zeta_of_scalar(True))
 rule("aten.special_zeta.other_scalar", recorded=True)(_zeta_of_scalar(False))

@@ -8,10 +8,8 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from on_core import CORE, check, gradient, kernel_calls, on_core
+from on_core import check, gradient, kernel_calls, on_core
 from torch import Tensor
-
-import eagerdecomp as ed
 
 FUNCTIONS = (torch.erfinv, torch.lgamma, torch.digamma)
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -87,22 +85,7 @@ def test_gradients() -> None:
         torch.testing.assert_close(have, gradient(lambda y, f=function: f(y).sin().sum(), x))
 
 
-@pytest.mark.parametrize("function", [*FUNCTIONS, torch.special.airy_ai, torch.erfc])
-def test_large_tensors_run_by_blocks(function: Callable[[Tensor], Tensor]) -> None:
-    x = torch.rand(3, 12_000) * 2 - 1
-    y = on_core(lambda: function(x))
-    assert torch.equal(y[:, :5], on_core(lambda: function(x[:, :5].clone())))
-    assert y.stride() == x.stride()
-
-
 def test_kernel_calls() -> None:
     x = torch.rand(4)
     calls = [kernel_calls(lambda f=function: f(x)) for function in FUNCTIONS]
     assert calls == [34, 142, 74]
-
-
-def test_off_the_cpu_large_tensors_run_whole() -> None:
-    for device, blocks in (("cpu", 1), ("meta", 0)):
-        with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
-            torch.erfinv(torch.empty(torch.get_num_threads() << 15, device=device))
-        assert min(seen.ops[torch.ops.aten.split_with_sizes.default], 1) == blocks

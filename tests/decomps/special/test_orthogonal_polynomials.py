@@ -47,8 +47,8 @@ def test_scalars_layouts_and_types(name: str) -> None:
     check(lambda x, n, out: function(x, n, out=out), x, n, torch.empty(0))
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
-def test_a_step_of_a_recurrence_loses_nothing_where_it_cancels(dtype: torch.dtype) -> None:
+def test_a_step_of_a_recurrence_in_float32_loses_nothing_where_it_cancels() -> None:
+    dtype = torch.float32
     generator = torch.Generator().manual_seed(0)
     x, y, apart = (torch.rand(200, dtype=dtype, generator=generator) * 6 - 3 for _ in range(3))
     for z in (x * y, x * y * (1 + torch.finfo(dtype).eps * apart), apart):
