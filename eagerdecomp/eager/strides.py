@@ -23,6 +23,7 @@ __all__ = [
     "memory_order",
     "reach",
     "view_strides",
+    "wrapped_dim",
 ]
 
 _CHANNELS_LAST = {4: [0, 2, 3, 1], 5: [0, 2, 3, 4, 1]}
@@ -44,6 +45,14 @@ def broadcast_shapes(*shapes: Sequence[int]) -> list[int]:
                 raise Declined
         found = [b if a == 1 else a for a, b in zip(left, right, strict=True)]
     return found
+
+
+def wrapped_dim(dim: int, rank: int) -> int:
+    """Return a dimension counted from the front; decline one out of range. A 0-dim tensor counts as 1-d."""
+    count = rank or 1
+    if not -count <= dim < count:
+        raise Declined
+    return dim + count if dim < 0 else dim
 
 
 def is_dense(tensor: Tensor) -> bool:

@@ -9,34 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.strides import in_order
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 prims = torch.ops.prims
-
-
-# -- random numbers -----------------------------------------------------------------------------------------------
-
-
-@rule("aten.rand.default", recorded=True, source="prims")
-def _rand(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool | None = None) -> Any:
-    if layout not in (None, torch.strided) or pin_memory:
-        return NotImplemented
-    dtype = dtype or torch.get_default_dtype()
-    if not dtype.is_floating_point and not dtype.is_complex:
-        return NotImplemented
-    # A complex number takes two samples, one after the other.
-    shape = [*size, 2] if dtype.is_complex else list(size)
-    drawn = prims.uniform.default(
-        shape,
-        low=0.0,
-        high=1.0,
-        dtype=dtype.to_real(),
-        device=torch.device("cpu" if device is None else device),
-        stride=in_order(shape, list(range(len(shape)))),
-    )
-    return aten.view_as_complex.default(drawn) if dtype.is_complex else drawn
 
 
 # -- Fourier transforms -------------------------------------------------------------------------------------------

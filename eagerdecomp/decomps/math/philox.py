@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.promotion import number_like
+
 __all__ = ["philox_uniform", "philox_words"]
 
 aten = torch.ops.aten
@@ -33,9 +35,9 @@ def philox_words(counter: Tensor, seed: Tensor, count: int) -> Tensor:
     k0, k1 = _halves(aten.unsqueeze.default(seed, -1))
     for number in range(10):
         if number:
-            k0, k1 = (_masked(aten.add.Tensor(word, _number(step, word))) for word, step in zip((k0, k1), _WEYL, strict=True))
+            k0, k1 = (_masked(aten.add.Tensor(word, number_like(word, step))) for word, step in zip((k0, k1), _WEYL, strict=True))
         (low0, high0), (low1, high1) = (
-            _halves(aten.mul.Tensor(word, _number(factor, word))) for word, factor in zip((c0, c2), _MULTIPLIERS, strict=True)
+            _halves(aten.mul.Tensor(word, number_like(word, factor))) for word, factor in zip((c0, c2), _MULTIPLIERS, strict=True)
         )
         c0, c1, c2, c3 = _xor(high1, c1, k0), low1, _xor(high0, c3, k1), low0
     words = aten.reshape.default(aten.stack.default([c0, c1, c2, c3], -1), [*counter.shape, -1])
@@ -52,7 +54,7 @@ def philox_uniform(size: int, seed: Tensor, counter: Tensor) -> Tensor:
 
 def _halves(value: Tensor) -> tuple[Any, Any]:
     """Return the lower and the upper 32 bits."""
-    upper = aten.div.Tensor_mode(value, _number(1 << 32, value), rounding_mode="floor")  # an arithmetic shift
+    upper = aten.div.Tensor_mode(value, number_like(value, 1 << 32), rounding_mode="floor")  # an arithmetic shift
     return _masked(value), _masked(upper)
 
 
@@ -62,7 +64,3 @@ def _masked(value: Tensor) -> Any:
 
 def _xor(first: Tensor, second: Tensor, third: Tensor) -> Any:
     return aten.bitwise_xor.Tensor(aten.bitwise_xor.Tensor(first, second), third)
-
-
-def _number(value: int, like: Tensor) -> Any:
-    return aten.full.default([], value, dtype=torch.int64, device=like.device)

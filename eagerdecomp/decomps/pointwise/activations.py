@@ -186,11 +186,6 @@ def _elu(self: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 
     return aten.where.self(aten.lt.Scalar(self, 0), below, self if scale == 1 else aten.mul.Scalar(self, scale))
 
 
-@rule("aten.celu.default", recorded=True)
-def _celu(self: Tensor, alpha: float = 1.0) -> Any:
-    return aten.elu.default(self, alpha, 1.0, 1.0 / alpha)
-
-
 @rule("aten.elu_backward.default", compute="float32", operands=(0, 5))
 def _elu_backward(
     grad_output: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, self_or_result: Tensor

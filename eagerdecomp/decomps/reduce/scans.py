@@ -14,6 +14,7 @@ from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.math.scans import BLOCK, FEW, before, by_doubling, entries_of_blocks, joined, scan, totals_before
 from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED, in_type, number_like
+from eagerdecomp.eager.strides import wrapped_dim
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_float, wide_of
@@ -26,13 +27,6 @@ def _accumulated(dtype: torch.dtype) -> torch.dtype:
     if dtype in HALF:
         return torch.float32
     return wide_of(dtype) if dtype.is_floating_point or dtype.is_complex else dtype
-
-
-def _dim_of(self: Tensor, dim: int) -> int:
-    rank = max(self.dim(), 1)
-    if not -rank <= dim < rank:
-        raise Declined
-    return dim % rank
 
 
 def _accumulated_in(self: Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -58,7 +52,7 @@ def _cumsum(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     """Compute cumsum by a scan, for op sets without it. torch's decomposition sums a table of ``n^2`` elements."""
     if _is_refused(self, dtype):
         return NotImplemented
-    dim = _dim_of(self, dim)
+    dim = wrapped_dim(dim, self.dim())
     x = _accumulated_in(self, dtype)
     if not self.dim() or not self.numel():
         return x
@@ -72,7 +66,7 @@ def _cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any
     """Compute cumprod: integers wrap around, so a scan may multiply them in any order; for floats see `_running_product`."""
     if _is_refused(self, dtype):
         return NotImplemented
-    dim = _dim_of(self, dim)
+    dim = wrapped_dim(dim, self.dim())
     x = _accumulated_in(self, dtype)
     if not self.dim() or not self.numel():
         return x
@@ -227,7 +221,7 @@ def _by_parts(op: Callable[..., Any], x: Tensor, real: Tensor) -> Any:
 def _running(combine: Callable[..., Any]) -> Callable[[Tensor, int], Any]:
     def run(self: Tensor, dim: int) -> Any:
         if self.dim() == 0 or self.numel():  # eager asks no dimension of an empty tensor
-            dim = _dim_of(self, dim)
+            dim = wrapped_dim(dim, self.dim())
         if self.dim() == 0 or not self.numel():
             kept = aten.clone.default(self, memory_format=torch.contiguous_format)
             return kept, aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
@@ -288,7 +282,7 @@ def _logcumsumexp(self: Tensor, dim: int) -> Any:
 
     The shorter formula, with one maximum for the whole row, would lose elements far below the maximum.
     """
-    dim = _dim_of(self, dim)
+    dim = wrapped_dim(dim, self.dim())
     if not (self.dtype.is_floating_point or self.dtype.is_complex) or self.dtype is torch.complex32:
         return NotImplemented
     if not self.dim() or not self.numel():

@@ -109,11 +109,6 @@ def _new_zeros_with_same_feature_meta(self: Tensor, other: Tensor, *, self_num_b
 # -- unit matrices ---------------------------------------------------------------------------------------------------------------
 
 
-@rule("aten.eye.default", recorded=True)
-def _eye(n: int, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:
-    return aten.eye.m(n, n, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)  # type: ignore[no-any-return]
-
-
 @rule("aten.eye.m", recorded=True)
 def _eye_of_two_sizes(
     n: int, m: int, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None

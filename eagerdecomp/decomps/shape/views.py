@@ -18,8 +18,7 @@ from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import same_storage, suggested_memory_format
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.promotion import RARE
-from eagerdecomp.eager.strides import view_strides
-from eagerdecomp.eager.verdict import Declined
+from eagerdecomp.eager.strides import view_strides, wrapped_dim
 from eagerdecomp.rules.compute import Constant
 from eagerdecomp.rules.rule import rule
 
@@ -45,7 +44,7 @@ def _restrided(view: OpOverload) -> Callable[..., Any]:
 def _transpose(self: Tensor, dim0: int, dim1: int) -> Any:
     rank = self.dim()
     if dim0 < 0 or dim1 < 0 or dim0 >= rank or dim1 >= rank:
-        dim0, dim1 = _wrapped(dim0, rank), _wrapped(dim1, rank)
+        dim0, dim1 = wrapped_dim(dim0, rank), wrapped_dim(dim1, rank)
     if dim0 == dim1:
         return aten.alias.default(self)
     order = list(range(rank))
@@ -106,6 +105,7 @@ def _repeat(self: Tensor, repeats: Sequence[int]) -> Any:
     return aten.view.default(copy, [count * size for count, size in zip(repeats, sizes, strict=True)])
 
 
+@rule("aten.native_channel_shuffle.default")
 def _channel_shuffle(self: Tensor, groups: int) -> Any:
     """Copy if there is one channel per group, or one group.
 
@@ -118,10 +118,6 @@ def _channel_shuffle(self: Tensor, groups: int) -> Any:
         return aten.clone.default(self, memory_format=suggested_memory_format(self))
     grouped = aten.reshape.default(self, [shape[0], groups, shape[1] // groups, *shape[2:]])
     return in_format_of(aten.reshape.default(aten.transpose.int(grouped, 1, 2), shape), self)
-
-
-rule("aten.channel_shuffle.default")(_channel_shuffle)
-rule("aten.native_channel_shuffle.default")(_channel_shuffle)
 
 
 @rule("aten.im2col.default")
@@ -262,7 +258,7 @@ def _roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
     if not self.numel():
         return aten.clone.default(self)
     for shift, at in zip(shifts, dims, strict=True):
-        dim = at if 0 <= at < rank else _wrapped(at, rank)
+        dim = at if 0 <= at < rank else wrapped_dim(at, rank)
         size = shape[dim]
         cut = -shift % size
         front, back = aten.split_with_sizes.default(self, [cut, size - cut], dim)
@@ -334,14 +330,6 @@ def _arange(end: Any, **kwargs: Any) -> Any:
 @rule("aten.arange.start")
 def _arange_start(start: Any, end: Any, **kwargs: Any) -> Any:
     return aten.arange.start_step(start, end, 1, **kwargs)
-
-
-def _wrapped(dim: int, rank: int) -> int:
-    """Return a dimension counted from the front. A 0-dim tensor counts as 1-d."""
-    count = rank or 1
-    if not -count <= dim < count:
-        raise Declined
-    return dim + count if dim < 0 else dim
 
 
 def _copied(view: OpOverload) -> Callable[..., Any]:
@@ -465,16 +453,6 @@ def _trace(self: Tensor) -> Any:
         if self.dim() == 2 and self.dtype.is_floating_point
         else aten.trace.default(self)
     )
-
-
-@rule("aten.diag_embed.default")
-def _diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    """Repeat the vector in every column, with zeros where column and row differ."""
-    rank = self.dim()
-    if offset or not rank or dim1 not in (-2, rank - 1) or dim2 not in (-1, rank) or not self.is_contiguous():
-        return NotImplemented
-    places = aten.arange.start_step(0, self.size(-1), 1, device=self.device)
-    return aten.where.self(aten.eq.Tensor(aten.unsqueeze.default(places, 1), places), aten.unsqueeze.default(self, -1), _ZERO(self))
 
 
 rule("aten.tril_.default")(_triangle_in_place(op_called("aten.tril.default"), True))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.interpolation import rounded
-from eagerdecomp.eager.promotion import in_type, widened
+from eagerdecomp.eager.promotion import in_type, number_like, widened
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_float
@@ -28,10 +28,6 @@ aten = torch.ops.aten
 _SMALLEST_SCALE = rounded(6.1e-5, torch.float32)
 _NO_RECIPROCAL = 2.0**-128
 _SCALE_OF_NOTHING = 0.1
-
-
-def _number(value: float, like: Tensor) -> Any:
-    return aten.full.default([], value, dtype=like.dtype, device=like.device)
 
 
 def _one(tensor: Tensor) -> Tensor:
@@ -69,7 +65,7 @@ def _within(level: Tensor, quant_min: int, quant_max: int) -> tuple[Tensor, Tens
     """Return the levels clamped to their range, and which were inside; NaN becomes the lowest level."""
     held = aten.clamp.default(level, quant_min, quant_max)
     mask = aten.eq.Tensor(level, held)
-    return aten.where.self(aten.isnan.default(level), _number(quant_min, level), held), mask
+    return aten.where.self(aten.isnan.default(level), number_like(level, quant_min), held), mask
 
 
 @rule("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default", recorded=True)
@@ -201,7 +197,7 @@ def _gradients(
     of_zero = aten.mul.Tensor(grad, aten.neg.default(step))
     if factor != 1:
         of_step, of_zero = (aten.mul.Scalar(each, factor) for each in (of_step, of_zero))
-    of_zero = aten.where.self(inside, _number(0, of_zero), of_zero)
+    of_zero = aten.where.self(inside, number_like(of_zero, 0), of_zero)
     return aten.mul.Tensor(inside, grad), of_step, of_zero
 
 
@@ -275,8 +271,8 @@ def _levels_for(least: Tensor, most: Tensor, quant_min: int, quant_max: int, sym
         high = aten.where.self(both, aten.mul.Scalar(step, highest), high)
     reach = aten.sub.Tensor(in_type(high, wide_float()), in_type(low, wide_float()))
     scale = in_type(aten.div.Scalar(reach, quant_max - quant_min), torch.float32)
-    scale = aten.where.self(aten.le.Scalar(scale, _NO_RECIPROCAL), _number(_SCALE_OF_NOTHING, scale), scale)
-    wider = aten.clamp.default(aten.div.Tensor(_number(_SMALLEST_SCALE, low), scale), 1)
+    scale = aten.where.self(aten.le.Scalar(scale, _NO_RECIPROCAL), number_like(scale, _SCALE_OF_NOTHING), scale)
+    wider = aten.clamp.default(aten.div.Tensor(number_like(low, _SMALLEST_SCALE), scale), 1)
     scale = aten.clamp.default(scale, _SMALLEST_SCALE)
     divisor = in_type(scale, wide_float())
     below, above = (
@@ -287,7 +283,7 @@ def _levels_for(least: Tensor, most: Tensor, quant_min: int, quant_max: int, sym
     from_high = aten.neg.default(aten.sub.Scalar(above, quant_max))
     zero = aten.where.self(first, aten.add.Scalar(below, quant_min), from_high)
     if symmetric:
-        zero = aten.where.self(both, _number((quant_min + quant_max) / 2, zero), zero)
+        zero = aten.where.self(both, number_like(zero, (quant_min + quant_max) / 2), zero)
     zero = aten.round.default(aten.clamp.default(zero, quant_min, quant_max))
     return scale, aten._to_copy.default(zero, dtype=torch.int32)
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math.attention_heads import as_rows, scaling_of, with_strides_of
 from eagerdecomp.decomps.math.philox import philox_uniform
-from eagerdecomp.eager.promotion import in_type, wide_type, widened
+from eagerdecomp.eager.promotion import in_type, number_like, wide_type, widened
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -121,7 +121,7 @@ class _Problem:
             scores = aten.add.Tensor(scores, widened(self.bias))
         mask = self.seen.mask(self.shape[2], self.shape[3], self.query.device)
         if mask is not None:
-            scores = aten.where.self(mask, scores, _constant(-math.inf, scores))
+            scores = aten.where.self(mask, scores, number_like(scores, -math.inf))
         return scores
 
     def kept(self) -> Tensor | None:
@@ -138,20 +138,16 @@ class _Problem:
         return aten.view.default(kept, self.shape)  # type: ignore[no-any-return]
 
 
-def _constant(value: float, like: Tensor) -> Any:
-    return aten.full.default([], value, dtype=like.dtype, device=like.device)
-
-
 def _forward(problem: _Problem) -> tuple[Tensor, Tensor]:
     """Return the output ``[B, H, L, V]`` and the log-sum-exp ``[B, H, L]``, both in the compute dtype."""
     scores = problem.scores()
     top = aten.amax.default(scores, [-1], True)
-    top = aten.where.self(aten.eq.Scalar(top, -math.inf), _constant(0, top), top)
+    top = aten.where.self(aten.eq.Scalar(top, -math.inf), number_like(top, 0), top)
     weights = aten.exp.default(aten.sub.Tensor(scores, top))
     total = aten.sum.dim_IntList(weights, [-1], True)
     none = aten.eq.Scalar(total, 0)
-    logsumexp = aten.where.self(none, _constant(math.inf, top), aten.add.Tensor(top, aten.log.default(total)))
-    weights = aten.div.Tensor(weights, aten.where.self(none, _constant(1, total), total))
+    logsumexp = aten.where.self(none, number_like(top, math.inf), aten.add.Tensor(top, aten.log.default(total)))
+    weights = aten.div.Tensor(weights, aten.where.self(none, number_like(total, 1), total))
     kept = problem.kept()
     if kept is not None:
         weights = aten.mul.Tensor(weights, kept)
@@ -626,7 +622,7 @@ def _apart(logsumexp: Tensor, cu_seqlens: Tensor, most: int) -> Any:
     places = aten.where.self(beyond, aten.full.default([], 0, dtype=torch.int64, device=starts.device), places)
     found = aten.index.Tensor(aten.permute.default(logsumexp, [2, 0, 1]), [places])  # [sequences, most, 1, H]
     found = aten.permute.default(aten.squeeze.dim(found, 2), [0, 2, 1])
-    return aten.where.self(aten.unsqueeze.default(beyond, 1), _constant(math.inf, found), found)
+    return aten.where.self(aten.unsqueeze.default(beyond, 1), number_like(found, math.inf), found)
 
 
 def _together(logsumexp: Tensor, cu_seqlens: Tensor, total: int) -> Any:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.philox import philox_words
-from eagerdecomp.eager.promotion import in_type, wide_type
+from eagerdecomp.eager.promotion import in_type, number_like, wide_type
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
 
@@ -39,11 +39,7 @@ def _keys(seed: Tensor, counter: Tensor) -> Any:
 
 def _joined(high: Tensor, low: Tensor) -> Any:
     """Join two 32-bit words into one of 64 bits."""
-    return aten.add.Tensor(low, aten.mul.Tensor(high, _number(1 << 32, high)))
-
-
-def _number(value: int, like: Tensor) -> Any:
-    return aten.full.default([], value, dtype=torch.int64, device=like.device)
+    return aten.add.Tensor(low, aten.mul.Tensor(high, number_like(high, 1 << 32)))
 
 
 @rule("aten._philox_key_split.default", recorded=True)
@@ -61,7 +57,7 @@ def _split(key: Tensor, num_splits: int) -> Any:
 def _fold_in(key: Tensor, data: int) -> Any:
     """Return the key at the counter ``offset + data``."""
     seed, offset = _parts(key)
-    return _keys(seed, aten.add.Tensor(offset, _number(data, key)))
+    return _keys(seed, aten.add.Tensor(offset, number_like(offset, data)))
 
 
 @rule("aten._philox_key_fold_in.Tensor", recorded=True)
@@ -184,7 +180,7 @@ def _randint(self: Tensor, key: Tensor, low: int | None = None, high: int | None
     start = 0 if low is None else low
     end = torch.iinfo(self.dtype).max + 1 if high is None else high
     span = end - start
-    drawn = aten.remainder.Tensor(bits, _number(span, bits))
+    drawn = aten.remainder.Tensor(bits, number_like(bits, span))
     if wide:  # what is negative stands for 2^64 more, which must not be added beyond the dtype
         more = (1 << 64) % span
         beyond = aten.ge.Scalar(drawn, span - more)
