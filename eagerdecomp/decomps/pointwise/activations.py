@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.layouts import as_contiguous
-from eagerdecomp.eager.promotion import HALF, computed_in, promoted
+from eagerdecomp.eager.promotion import HALF, computed_in, in_type, promoted, widened
 from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.rules.blocks import rows_in_blocks
 from eagerdecomp.rules.compute import Constant, constant
@@ -334,22 +334,6 @@ def _gated(self: Tensor, half: int, dim: int) -> Any:
     return aten.mul.Tensor(value, aten.sigmoid.default(gate))
 
 
-@rule("aten.glu_backward.default", recorded=True)
-def _glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Any:
-    """Round the gate to the dtype before its gradient is computed from it, as eager's kernel does."""
-    value, gate = _halves(self, dim)
-    if grad_output.shape != value.shape or grad_output.dtype is not self.dtype or not self.dtype.is_floating_point:
-        return NotImplemented
-    open_ = aten.sigmoid.default(gate)
-    of_value = aten.mul.Tensor(grad_output, open_)
-    return _joined([of_value, _formula(_through_gate)(grad_output, open_, value)], dim)
-
-
-def _through_gate(grad: Tensor, open_: Tensor, value: Tensor) -> Tensor:
-    slope = aten.mul.Tensor(aten.sub.Tensor(1, open_), open_)
-    return aten.mul.Tensor(aten.mul.Tensor(slope, grad), value)  # type: ignore[no-any-return]
-
-
 def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
     """Concatenate to a contiguous result, as eager allocates it."""
     joined = aten.cat.default(parts, dim)
@@ -411,9 +395,10 @@ def _rrelu_with_noise_out(*args: Any, out: Tensor, **options: Any) -> Any:
 
 
 @rule("aten.glu_backward.default")
-def _glu_backward_of_floats(grad_output: Tensor, self: Tensor, dim: int) -> Any:
+def _glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Any:
+    """Round the gate to the dtype before its gradient is computed from it, as eager's kernel does."""
     dtype, rank, shape = self.dtype, self.dim(), list(self.shape)
-    if dtype not in (torch.float32, torch.float64) or grad_output.dtype is not dtype or not -rank <= dim < rank or not self.numel():
+    if not dtype.is_floating_point or grad_output.dtype is not dtype or not -rank <= dim < rank:
         return NotImplemented
     half, odd = shape[dim] // 2, shape[dim] % 2  # sizes may be symbols, which take no divmod
     shape[dim] = half
@@ -427,6 +412,8 @@ def _glu_backward_of_floats(grad_output: Tensor, self: Tensor, dim: int) -> Any:
 def _gated_backward(self: Tensor, grad_output: Tensor, half: int, dim: int) -> Any:
     value, gate = aten.split_with_sizes.default(self, [half, half], dim)
     gate = aten.sigmoid.default(gate)
-    first = aten.mul.Tensor(gate, grad_output)
-    through = aten.mul.Tensor(aten.sub.Tensor(1, gate), first)  # finite, so that the gradient of an infinite value is not NaN
-    return aten.cat.default([first, aten.mul.Tensor(through, value)], dim)
+    first = product = aten.mul.Tensor(gate, grad_output)
+    if self.dtype in HALF:
+        product = aten.mul.Tensor(widened(gate), widened(grad_output))
+    through = aten.mul.Tensor(aten.sub.Tensor(1, widened(gate)), product)  # finite, also where the value is infinite
+    return aten.cat.default([first, in_type(aten.mul.Tensor(through, widened(value)), self.dtype)], dim)
