@@ -113,7 +113,8 @@ def scalar_positions(op: OpOverload, *, kernel: bool, of_user: bool) -> tuple[in
     """
     if not accepts_scalars(op):
         return facts_of(op).vmap_scalars
-    places = tensor_positions(op)
+    written = facts_of(op).mutated  # a scalar cannot be written
+    places = tuple(place for place in tensor_positions(op) if place not in written)
     # prims accept scalars for each argument, but 0-dim tensors only of the dtype of the other tensor
     takes_all = kernel or op.namespace == "prims"
     return places if of_user else () if takes_all else tuple(place for place in places if place == 0)

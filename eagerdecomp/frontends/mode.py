@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from torch import Tensor, strided
+
 from eagerdecomp._torch.dynamo import traced_functional
 from eagerdecomp._torch.higher_order import run_higher_order
 from eagerdecomp._torch.modes import active_fake_mode
@@ -12,6 +14,7 @@ from eagerdecomp._torch.ops import HigherOrderOperator
 from eagerdecomp._torch.tensors import any_fake, desugars_first
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import CompositeMode, kept_of
+from eagerdecomp.dispatcher.device_kernels import SCALAR_TYPES
 from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 from eagerdecomp.frontends.preflight import Preflight
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
@@ -173,7 +176,22 @@ class EagerDecompMode(CompositeMode):
             return self._engine.run_on_fakes(func, args, kwargs or {})
         entry.calls += 1
         try:
-            return entry.run(*args, **kwargs) if kwargs else entry.run(*args)
+            run = entry.run
+            if entry.sparse is not None:
+                # Here, and not in a function, because a frame costs as much as these tests.
+                for value in args:
+                    kind = type(value)
+                    if kind is Tensor:
+                        if value.layout is not strided:
+                            run = entry.sparse
+                    elif kind is list:
+                        if entry.lists:
+                            for one in value:
+                                if one is not None and one.layout is not strided:
+                                    run = entry.sparse
+                    elif kind not in SCALAR_TYPES and getattr(value, "layout", strided) is not strided:
+                        run = entry.sparse
+            return run(*args, **kwargs) if kwargs else run(*args)
         except NoRoute as caught:
             failure = caught.without_frames()
         except Exception as error:

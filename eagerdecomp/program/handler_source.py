@@ -97,7 +97,13 @@ def make_linked_handler(
     asked, asked_by_name = by_position[:last], named if usual else [one for one in named if one.holds_tensors and bits]
     rest = last < len(by_position)
     others = len(asked_by_name) < len(named)
-    namespace = {**NAMES, "_Exception": Exception, "_NotImplemented": NotImplemented, "_split_call": _split_call}
+    namespace = {
+        **NAMES,
+        "__name__": __name__,
+        "_Exception": Exception,
+        "_NotImplemented": NotImplemented,
+        "_split_call": _split_call,
+    }
     namespace.update(_single=torch.float32, _double=torch.float64)
     taken = _signature([*asked, *asked_by_name] if not rest else asked, namespace)
     if rest:

@@ -37,7 +37,7 @@ HostRandom: TypeAlias = Literal["decomposed", "native"]
 _REMEMBERED = 256
 
 
-def _skip_known_failures(op: OpOverload, run: Callable[..., Any], unroutable: dict[Any, NoRoute]) -> Callable[..., Any]:
+def _skip_known_failures(op: OpOverload, unroutable: dict[Any, NoRoute], run: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a handler to raise at once for keys that are known to have no route."""
 
     def checked(*args: Any, **kwargs: Any) -> Any:
@@ -114,8 +114,7 @@ class Engine:
         return watched if op is not EFFICIENT_ZEROS else lambda *args, **kwargs: self._zeros.noted(watched(*args, **kwargs))
 
     def _swap(self, op: OpOverload, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        entry = self.runtime.entry(op)
-        entry.run = around(entry.run)
+        self.runtime.entry(op).wrap(around)
 
     # -- fake tensors ----------------------------------------------------------------------------------------------------
 
@@ -138,7 +137,7 @@ class Engine:
         bypassed, failure = entry.bypassed, None
         with in_mode_of_fakes(tensors_in([*args, *kwargs.values()])):
             try:
-                return entry.run(*args, **kwargs)
+                return entry(*args, **kwargs)
             except NoRoute as caught:
                 failure = caught.without_frames()
             except RuntimeError as error:
@@ -197,7 +196,7 @@ class Engine:
         unroutable = self._unroutable.get(entry.op)
         if unroutable is None:
             unroutable = self._unroutable[entry.op] = {}
-            entry.run = _skip_known_failures(entry.op, entry.run, unroutable)
+            entry.wrap(functools.partial(_skip_known_failures, entry.op, unroutable))
         if len(unroutable) >= _REMEMBERED:
             unroutable.clear()
         unroutable[key] = failure
@@ -228,7 +227,7 @@ class Engine:
             return "it ran natively, without a route" if counts.fell_back else "its kernel runs it"
         if counts.bypassed:
             return f"it runs again each time, {counts.why_bypassed}"
-        rules = self.planner.decide(entry.op).rules
+        rules = entry.decision.rules
         return "a linked rule runs it, which keeps no programs" if rules and rules[0].linked else "its programs were there before"
 
     def explain(self, op: OpLike, args: Sequence[Any], kwargs: dict[str, Any]) -> Explanation:

@@ -1,4 +1,4 @@
-"""One op's handler and its counts."""
+"""One op's handlers and its counts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.rules.rule import Rule
+from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.planner.planner import Decision
 from eagerdecomp.runtime.cache import OpPrograms
+from eagerdecomp.runtime.sparse_calls import any_sparse
 from eagerdecomp.runtime.stats import OpStats
 
 __all__ = ["Entry", "Handler", "OnError"]
@@ -21,27 +23,47 @@ OnError: TypeAlias = Callable[[Exception, Sequence[Any], dict[str, Any]], Any]
 
 
 class Entry:
-    """One op's handler and its counts.
+    """One op's handlers and its counts. Call an entry to run a call of any layout.
 
-    `run` takes the op's own arguments. The hot path increments only `calls`; the other counts change at misses, bypasses and so on.
-    No lock is needed for ``+=``, because CPython switches threads only at calls and jumps, not within the statement.
+    The hot path increments only `calls`; the other counts change at misses, bypasses and so on. No lock is needed for ``+=``,
+    because CPython switches threads only at calls and jumps, not within the statement.
+
+    Args:
+        op: the overload.
+        decision: the planner's decision for it.
+        of_user: whether the user's program calls the op, not a rule.
+
+    Attributes:
+        run: the handler of calls on dense tensors.
+        sparse: the handler of calls in which a positional argument is, or holds, a tensor that is not strided; None if `run` takes
+            them.
+        lists: whether an argument is a list of tensors.
+        wrappers: functions that wrap a handler, innermost first. They are called again for each new handler, so what they return
+            holds no state of its own.
     """
 
     __slots__ = (
-        *("bypassed", "calls", "data_read", "declined", "direct", "fallback_rules", "fell_back", "host_random", "last_miss"),
-        *("makes_tensors", "misses", "op", "other_numbers", "routeless", "run", "seen"),
-        *("shapes_only", "why_bypassed"),
+        *("_handler", "_on_sparse", "bypassed", "calls", "data_read", "decision", "declined", "direct", "fell_back"),
+        *("host_random", "last_miss", "lists", "makes_tensors", "misses", "of_user", "op", "other_numbers", "routeless", "run"),
+        *("seen", "shapes_only", "sparse", "why_bypassed", "wrappers"),
     )
 
-    def __init__(self, op: OpOverload) -> None:
+    def __init__(self, op: OpOverload, decision: Decision, *, of_user: bool) -> None:
         self.op = op
+        self.decision = decision
+        self.of_user = of_user
         self.run: Handler
+        self._handler: Handler
+        self.wrappers: list[Callable[[Handler], Handler]] = []
+        self.sparse: Handler | None = None
+        self._on_sparse: Handler | None = None
+        self.lists = any(one.holds_tensors and one.is_list for one in facts_of(op).arguments)
         self.calls = self.misses = self.bypassed = self.fell_back = 0
         self.declined = 0  # calls that a predicate left to the rules
         self.host_random = 0  # random calls of data loading code, run natively
         self.other_numbers = 0  # decomposed random calls whose random numbers may differ from eager's
         self.shapes_only = 0  # calls on fake tensors whose rule reads data, run by the fake tensors' mode
-        self.direct = False  # a kernel runs the op, or it passes through
+        self.direct = decision.kernel is not None or decision.passthrough
         # A call has no tensor arguments, and its handler makes tensors by more than one kernel of torch. So while a fake mode is
         # active, `Engine.run_on_fakes` must run it, though nothing in the call is fake.
         self.makes_tensors = False
@@ -50,7 +72,32 @@ class Entry:
         self.why_bypassed = ""
         self.last_miss: tuple[OpPrograms, Any] | None = None
         self.routeless = False  # no call of the op has a route, so an error is raised before anything runs
-        self.fallback_rules: Sequence[Rule] = ()  # the rules after a linked one, for calls in which it has no route
+
+    def use(self, handler: Handler) -> None:
+        """Run dense calls by a handler, with all wrappers around it."""
+        self._handler = self.run = handler
+        self.sparse = self._on_sparse
+        for wrapper in self.wrappers:
+            self.run = wrapper(self.run)
+            self.sparse = None if self.sparse is None else wrapper(self.sparse)
+
+    def replace(self, old: Handler, new: Handler) -> None:
+        """Run calls by `new`, if they run by `old`."""
+        if self._handler == old:
+            self.use(new)
+
+    def wrap(self, wrapper: Callable[[Handler], Handler]) -> None:
+        """Add a wrapper around the handlers."""
+        self.wrappers.append(wrapper)
+        self.use(self._handler)
+
+    def use_on_sparse(self, handler: Handler) -> None:
+        """Run sparse calls by another handler, from the next `use` on."""
+        self._on_sparse = handler
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        run = self.sparse if self.sparse is not None and any_sparse(args) else self.run
+        return run(*args, **kwargs)
 
     def count_miss(self, table: OpPrograms, key: Any) -> None:
         """Count the current call as recorded under the current key of `table`."""

@@ -8,8 +8,7 @@
 | `cached_program` | a recorded program | one key, one lookup |
 | `unroutable` | an op without a route | raises |
 
-For an op that eager also supports on sparse tensors, `sparse_calls.by_layout` checks the layout of the tensors, if possible without
-another Python frame around the linked rule.
+The mode itself checks whether a tensor is sparse, before it calls a handler (`sparse_calls`).
 """
 
 from __future__ import annotations
@@ -98,10 +97,7 @@ def linked_rule(
 
 
 def _falling_through(run: Handler, next_rules: Handler, on_error: OnError | None) -> Handler:
-    """Return the handler of a linked rule that needs no checks of its arguments.
-
-    `by_layout` uses its `parts` to merge this frame with its own.
-    """
+    """Return the handler of a linked rule that needs no checks of its arguments."""
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -112,8 +108,6 @@ def _falling_through(run: Handler, next_rules: Handler, on_error: OnError | None
                 raise
             return on_error(error, args, kwargs)
 
-    if on_error is not None:
-        handler.parts = run, next_rules, on_error  # type: ignore[attr-defined]
     return handler
 
 
@@ -158,7 +152,7 @@ class _CachedProgram:
         self._on_error = on_error
         self._called = False
         self._guards: tuple[Guard, ...] | None = None
-        self._newest: Handler = self._not_found
+        self._newest: Handler = self.first
 
     def first(self, *args: Any, **kwargs: Any) -> Any:
         """Run a call with the newest handler."""
@@ -174,8 +168,7 @@ class _CachedProgram:
         self._newest = make_handler(self._op, guards, large_from(self._op))(
             programs, self._not_found, self._on_error, self._in_blocks
         )
-        if self._entry.run in (before, self.first):
-            self._entry.run = self._newest
+        self._entry.replace(before, self._newest)
         self._guards = guards
         return self._newest
 

@@ -228,9 +228,9 @@ class MissPath:
             if not chain:
                 written.clear()
 
-    def run_composed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, *args: Any, **kwargs: Any) -> Any:
+    def run_composed(self, entry: Entry, *args: Any, **kwargs: Any) -> Any:
         """Run a call with a sparse tensor, unrecorded, by the rules that accept one: usually the op's C++ composition."""
-        return self.run_unrecorded(op, rules, entry, args, kwargs, "a tensor is sparse")
+        return self.run_unrecorded(entry.op, entry.decision.rules, entry, args, kwargs, "a tensor is sparse")
 
     def run_with_bits(self, op: OpOverload, rule: Rule, entry: Entry) -> Handler:
         """Return a function that resolves conj, neg and zero-tensor bits, and then runs a linked rule."""
@@ -253,10 +253,12 @@ class MissPath:
 
     # -- errors of linked rules and of programs ------------------------------------------------------------------------
 
-    def on_error(self, entry: Entry, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def on_error(
+        self, entry: Entry, next_rules: Sequence[Rule], error: Exception, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
         """Run a call again after its linked rule or program raised an error that eager would not raise (a failed route).
 
-        After `NoRoute`, the fallback rules run; after another error, all rules of the op run under a recorder.
+        After `NoRoute`, the rules after the linked one run; after another error, all rules of the op run under a recorder.
 
         Raises:
             NoRoute: if the other rules have no route either.
@@ -267,7 +269,7 @@ class MissPath:
         if isinstance(error, Declined):
             error = NoRoute(entry.op)
         if isinstance(error, NoRoute):
-            return self._run_fallback_rules(entry, error, args, kwargs)
+            return self._run_next_rules(entry, next_rules, error, args, kwargs)
         if not may_be_failed_route(error, entry.op, args, kwargs):
             raise error
         refuse(entry.op, args, kwargs)
@@ -285,23 +287,25 @@ class MissPath:
         with Caught() as caught, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the failed handler has already warned
             try:
-                return self._recorded_run(recorder, self._planner.decide(op).rules, args, kwargs)
+                return self._recorded_run(recorder, entry.decision.rules, args, kwargs)
             except MakesSparse:  # which a rule has failed to do
                 raise error from None
         # An error of a kernel, for a call that eager accepts, is noted now; `error` came from a program, which notes none.
         raised = caught.error
         raise raised if raised is not None and (isinstance(raised, NoRoute) or is_noted(raised)) else error
 
-    def _run_fallback_rules(self, entry: Entry, failure: NoRoute, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _run_next_rules(
+        self, entry: Entry, rules: Sequence[Rule], failure: NoRoute, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
         """Run a call by its other rules, if its linked rule called an op without a route; raise `failure` if none has a route.
 
         An op that writes several tensors may have written some of them, and would write them twice, so it is not run again.
         """
-        if not entry.fallback_rules or writes_several(entry.op):
+        if not rules or writes_several(entry.op):
             raise failure
         why = "its linked rule has no route for this call"
         try:
-            return self.run_unrecorded(entry.op, entry.fallback_rules, entry, args, kwargs, why)
+            return self.run_unrecorded(entry.op, rules, entry, args, kwargs, why)
         except NoRoute:
             raise failure from None
 
@@ -378,10 +382,10 @@ class _NestedMode(DispatchMode):
             return NotImplemented
         kwargs = kwargs or {}
         if not accepts_scalars(func):  # a C++ composite calls ops with wrapped numbers, which reach Python as scalars
-            args = scalars_to_tensors(tensor_positions(func), tuple(args), self._nested(_SCALAR_TENSOR).run)
+            args = scalars_to_tensors(tensor_positions(func), tuple(args), self._nested(_SCALAR_TENSOR))
         entry = self._nested(func)
         try:
-            result = entry.run(*args, **kwargs)
+            result = entry(*args, **kwargs)
         except NoRoute:
             raise
         except Exception as error:

@@ -21,7 +21,7 @@ from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Kernel
 from eagerdecomp.ops.passthrough import READ
 from eagerdecomp.ops.schema import arguments_of, facts_of
-from eagerdecomp.planner.planner import Planner
+from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.compile_hook import meet
 from eagerdecomp.rules.blocks import BLOCK_OPS, run_in_blocks
 from eagerdecomp.rules.compute import reporting
@@ -37,7 +37,7 @@ from eagerdecomp.runtime.collectives import Callbacks
 from eagerdecomp.runtime.entry import Entry, Handler
 from eagerdecomp.runtime.handlers import InBlocks, cached_program, guarded_kernel, kernel, linked_rule, unroutable
 from eagerdecomp.runtime.record_call import MissPath, any_tensor, noting_errors
-from eagerdecomp.runtime.sparse_calls import by_layout, sparse_handler, takes_sparse
+from eagerdecomp.runtime.sparse_calls import SPARSE_LAYOUTS, any_sparse, by_name, sparse_handler, takes_sparse
 
 __all__ = ["Runtime", "Watch"]
 
@@ -117,36 +117,28 @@ class Runtime:
         with self._lock:
             entry = entries.get(builtin(op))
             if entry is None:
-                entry = Entry(op)
-                decision = self.planner.decide(op)
-                entry.direct = decision.kernel is not None or decision.passthrough
-                make = functools.partial(self._wrapped_handler, entry, of_user=entries is self.entries)
+                entry = Entry(op, self.planner.decide(op), of_user=entries is self.entries)
+                decision = entry.decision
+                make = functools.partial(self._handler, entry)
                 torchs_own = entry.direct and decision.kernel in (None, builtin(op)) and decision.when is None
                 entry.makes_tensors = not torchs_own and not any(one.holds_tensors for one in facts_of(op).arguments)
                 checks = bool(self.planner.backend.kernels) and not torchs_own
-                entry.run = _checked_at_first(entry, make) if checks else make(kernel)
-                if entries is self.entries and self._watch is not None:
-                    entry.run = self._watch(op, entry.run)
+                entry.wrappers.extend(self._wrappers(entry))
+                entry.use(_checked_at_first(entry, make) if checks else make(kernel))
                 entries[builtin(op)] = entry
             entries[builtin(called)] = entry
             return entry
 
-    def _wrapped_handler(self, entry: Entry, kernel_of: KernelOf, *, of_user: bool) -> Handler:
-        with self._lock:
-            run = self._handler(entry.op, entry, kernel_of)
-            for wrap in self._wrappers(entry, of_user=of_user):
-                run = wrap(run)
-            return run
-
-    def _wrappers(self, entry: Entry, *, of_user: bool) -> Iterator[Callable[[Handler], Handler]]:
-        """Yield the wrappers of an op's handler, innermost first. A wrapper that an op does not need returns the handler itself.
-
-        Args:
-            of_user: the user's program calls the op, not a rule.
-        """
-        op, device = entry.op, self.planner.backend.device_type
-        yield lambda run: self._by_kind(entry, run, of_user=of_user)
+    def _wrappers(self, entry: Entry) -> Iterator[Callable[[Handler], Handler]]:
+        """Yield the wrappers of an op's handler, innermost first. A wrapper that an op does not need returns the handler itself."""
+        op, device, of_user = entry.op, self.planner.backend.device_type, entry.of_user
         if of_user:
+            make: Handler = self._scalar_tensor
+            places = self._scalar_positions(entry)
+            if self.wrapped_numbers and not accepts_scalars(op):
+                places, make = tensor_positions(op), torch.scalar_tensor
+            if places:
+                yield lambda run: accepting_scalars(run, places, make)
             yield lambda run: bump_versions(op, run, direct=entry.direct)
         else:
             if entry.direct:
@@ -158,51 +150,55 @@ class Runtime:
             yield lambda run: _natively_in_data_loading(entry, run)
         if device is not None and (self.guarded or not of_user):
             yield lambda run: _on_device(device, run, builtin(op))
+        watch = self._watch
+        if of_user and watch is not None:
+            yield lambda run: watch(op, run)
 
-    def _by_kind(self, entry: Entry, run: Handler, *, of_user: bool) -> Handler:
-        """Wrap a handler for dense tensors to use the op's sparse rule for sparse ones. The rule is linked at its first call.
+    # -- sparse calls ----------------------------------------------------------------------------------------------
 
-        In calls of the user's program, also convert scalars to tensors where the op's rules accept only tensors.
-        """
-        op = entry.op
-        make: Handler = self._scalar_tensor
-        places = self._scalar_positions(op) if of_user else ()
-        if of_user and self.wrapped_numbers and not accepts_scalars(op):
-            places, make = tensor_positions(op), torch.scalar_tensor
-        if not self._meets_sparse(op):
-            wrap: Callable[..., Handler] | None = getattr(run, "with_scalars", None)  # set by `by_layout`
-            return accepting_scalars(run, places, make) if wrap is None or not places else wrap(places, make)
-        rule = self.planner.sparse_rule(op)
+    def _on_sparse(self, entry: Entry, run: Handler) -> Handler:
+        """Return the handler of calls in which a tensor is not strided, linked at its first call; `run` takes dense tensors."""
         handler: Handler | None = None
 
         def sparse(*args: Any, **kwargs: Any) -> Any:
             nonlocal handler
+            if not any_sparse((*args, *kwargs.values())) and kwargs.get("layout") not in SPARSE_LAYOUTS:
+                return run(*args, **kwargs)  # such as a layout of MKLDNN
             if handler is None:
                 with self._lock:
-                    handler = sparse_handler(op, None if rule is None else rule.bind(lambda used: self._dense(used, entry)).run)
+                    handler = self._sparse_handler(entry) or run
             return handler(*args, **kwargs)
 
-        return by_layout(op, run, sparse, places, make)
+        return sparse
 
-    def _meets_sparse(self, op: OpOverload) -> bool:
-        """Return whether an op's handler must check at each call whether a tensor is sparse."""
-        decision = self.planner.decide(op)
-        if decision.passthrough:
-            return False
-        return self.planner.sparse_rule(op) is not None or (decision.kernel is not None and takes_sparse(op))
+    def _sparse_handler(self, entry: Entry) -> Handler | None:
+        """Return the handler of an op's sparse calls; None if the handler of dense calls takes them too.
+
+        Calls without a sparse rule run as in eager: its composition, or the error that it has no kernel.
+        """
+        op, decision = entry.op, entry.decision
+        rule = self.planner.sparse_rule(op)
+        if rule is not None or (decision.kernel is not None and takes_sparse(op)):
+            return sparse_handler(op, None if rule is None else rule.bind(lambda used: self._dense(used, entry)).run)
+        first = next(iter(decision.rules), None)
+        if first is None or not first.linked or first.takes_sparse or first.source == "user" or op.namespace != "aten":
+            return None
+        composed = functools.partial(self._miss_path.run_composed, entry)
+        return composed if decision.kernel is None else guarded_kernel(entry, op, decision.kernel, decision, composed)
 
     def _dense(self, op: OpOverload, entry: Entry) -> Handler:
         """Return the handler of an op that a sparse rule calls. It takes dense tensors; for the rule's own op, also sparse ones."""
-        run = self._link(op, entry, kernel)
+        run = self._link(op, self.planner.decide(op), entry, kernel)
         if op is entry.op and not self._is_kernel(op):
-            run = by_layout(op, run, functools.partial(self._miss_path.run_composed, op, self.planner.decide(op).rules, entry))
+            composed = functools.partial(self._miss_path.run_composed, entry)
+            return lambda *args, **kwargs: (composed if any_sparse((*args, *kwargs.values())) else run)(*args, **kwargs)
         return reporting(run, entry.count_read) if op is READ else run
 
     def _scalar_tensor(self, value: Any, *, dtype: torch.dtype) -> Any:
-        return self.nested(_SCALAR_TENSOR).run(value, dtype=dtype)
+        return self.nested(_SCALAR_TENSOR)(value, dtype=dtype)
 
-    def _scalar_positions(self, op: OpOverload) -> tuple[int, ...]:
-        decision = self.planner.decide(op)
+    def _scalar_positions(self, entry: Entry) -> tuple[int, ...]:
+        op, decision = entry.op, entry.decision
         if decision.passthrough:
             return ()
         first = next(iter(decision.rules), None)
@@ -212,23 +208,29 @@ class Runtime:
 
     # -- op -> handler ---------------------------------------------------------------------------------------------
 
-    def _handler(self, op: OpOverload, entry: Entry, kernel_of: KernelOf) -> Handler:
-        depth = len(self._linking.ops)
-        try:
-            return self._link(op, entry, kernel_of)
-        except NoRoute as failure:
-            entry.routeless = True
-            return unroutable(failure)
-        finally:
-            del self._linking.ops[depth:]
+    def _handler(self, entry: Entry, kernel_of: KernelOf) -> Handler:
+        """Return the handler of an op, without wrappers."""
+        with self._lock:
+            depth = len(self._linking.ops)
+            try:
+                run = self._link(entry.op, entry.decision, entry, kernel_of)
+            except NoRoute as failure:
+                entry.routeless = True
+                run = unroutable(failure)
+            finally:
+                del self._linking.ops[depth:]
+            if entry.decision.passthrough:
+                return run
+            sparse = self._on_sparse(entry, run)
+            entry.use_on_sparse(sparse)
+            return by_name(entry.op, run, sparse)
 
-    def _link(self, op: OpOverload, entry: Entry, kernel_of: KernelOf) -> Handler:
+    def _link(self, op: OpOverload, decision: Decision, entry: Entry, kernel_of: KernelOf) -> Handler:
         """Return the handler of an op, with kernels from `kernel_of`; its counts are kept in `entry`.
 
         Raises:
             NoRoute: when no rule can be linked or recorded.
         """
-        decision = self.planner.decide(op)
         if decision.passthrough:
             return self.callbacks.passing(op)
         if decision.kernel is not None and decision.when is None:
@@ -246,7 +248,7 @@ class Runtime:
         finally:
             del self._linking.ops[depth:]
         if facts_of(op).is_random and (op is entry.op or decision.when is not None):
-            decomposed = self._counting_random(op, entry, decomposed)
+            decomposed = self._counting_random(op, decision, entry, decomposed)
         if decision.kernel is None:
             return decomposed
         run = typed_kernel(op, kernel_of(op, decision.kernel), self.planner.backend)
@@ -257,14 +259,14 @@ class Runtime:
         decision = self.planner.decide(op)
         return decision.kernel is not None and decision.when is None
 
-    def _counting_random(self, op: OpOverload, entry: Entry, run: Handler) -> Handler:
+    def _counting_random(self, op: OpOverload, decision: Decision, entry: Entry, run: Handler) -> Handler:
         """Wrap the decomposed handler of a random op to count the calls whose random numbers may differ from eager's.
 
         A call that a rule makes counts only if the kernel of the op was to draw the numbers, but its predicate refused the call.
         """
         planner = self.planner
         always = same_numbers(op, self._is_kernel, planner.has_user_rule)
-        if planner.decide(op).when is None and always is None:
+        if decision.when is None and always is None:
             return run
 
         def handler(*args: Any, **kwargs: Any) -> Any:
@@ -289,7 +291,7 @@ class Runtime:
         if op is own:
             return next_rules
         with self._lock:  # a rule may ask for a kernel while it runs, in any thread
-            run = self._link(op, entry, kernel_of)
+            run = self._link(op, self.planner.decide(op), entry, kernel_of)
         return reporting(run, entry.count_read) if op is READ else run
 
     def _decomposed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf) -> Handler:
@@ -305,17 +307,11 @@ class Runtime:
             except NoRoute as failure:
                 attempts.append((rule, "", failure.without_frames()))
                 continue
-            if op is entry.op:
-                entry.fallback_rules = rules[number + 1 :]
             if self.planner.backend.compile is not None and self._may_fuse(rule, used - {op}):
                 return self._recorded(op, rules[number:], entry, bound.run)
-            on_error = functools.partial(self._miss_path.on_error, entry) if op is entry.op else None
+            on_error = functools.partial(self._miss_path.on_error, entry, rules[number + 1 :]) if op is entry.op else None
             with_bits = self._miss_path.run_with_bits(op, rule, entry)
-            run = linked_rule(op, rule, bound, with_bits, next_rules, on_error, self._in_blocks, used)
-            if op is not entry.op or rule.takes_sparse or rule.source == "user" or op.namespace != "aten" or self._meets_sparse(op):
-                return run
-            # On sparse tensors, do as eager does: run its composition, or raise if it has no kernel.
-            return by_layout(op, run, functools.partial(self._miss_path.run_composed, op, rules, entry))
+            return linked_rule(op, rule, bound, with_bits, next_rules, on_error, self._in_blocks, used)
         raise NoRoute(op, tuple(attempts))
 
     def _next_rules(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf) -> Handler:
@@ -364,7 +360,7 @@ class Runtime:
         write memory before it has read it, and the program of a linked rule lacks the rule's checks.
         """
         table = self.cache.of(self._space, op)
-        on_error = functools.partial(self._miss_path.on_error, entry) if op is entry.op else None
+        on_error = functools.partial(self._miss_path.on_error, entry, ()) if op is entry.op else None
         on_miss = lambda *values: self._miss_path.record(op, rules, entry, table, values)  # noqa: E731
         recorded = cached_program(op, entry, table, on_miss, on_error, self._in_blocks)
         facts = facts_of(op)
@@ -414,8 +410,7 @@ def _checked_at_first(entry: Entry, make: Callable[[KernelOf], Handler]) -> Hand
         if left <= 0 and later is None:
             later = make(kernel)
             checked = None
-            if entry.run is first:
-                entry.run = later
+            entry.replace(first, later)
         return result
 
     return first

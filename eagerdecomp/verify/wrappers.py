@@ -88,6 +88,8 @@ class Verifying:
         self._drew = 0  # number of checked calls that drew random numbers: `Verified.random`
         self._found: dict[tuple[Any, ...], Blame] = {}
         self._times: Counter[tuple[Any, ...]] = Counter()
+        #: op, and whether its kernel or its handler is wrapped -> kind -> number of calls; see `_check_some_calls`.
+        self._kinds: dict[tuple[OpOverload, bool], dict[Any, int]] = {}
         self._left_out = 0  # number of differences after the first `_MAX_STORED`, which are not stored
 
     def found(self) -> Verified:
@@ -153,7 +155,8 @@ class Verifying:
         """
         state, every, first = self._state, self._spec.every, self._spec.first
         # kind -> number of its calls. Kinds after the first `_MAX_KINDS` share the count of None: one call in `every` is checked.
-        counts: dict[Any, int] = {None: first}
+        # A handler may be wrapped again, when a new one replaces it.
+        counts = self._kinds.setdefault((op, also_inside_checks), {None: first})
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             if state.suspended:
