@@ -187,7 +187,7 @@ class EagerDecompMode(CompositeMode):
                     elif kind is list:
                         if entry.lists:
                             for one in value:
-                                if one is not None and one.layout is not strided:
+                                if getattr(one, "layout", strided) is not strided:
                                     run = entry.sparse
                     elif kind not in SCALAR_TYPES and getattr(value, "layout", strided) is not strided:
                         run = entry.sparse

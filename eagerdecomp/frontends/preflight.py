@@ -55,6 +55,7 @@ class Preflight:
         self._fakes = FakeTensorMode(allow_non_fake_inputs=True)
         self._lock = free_in_child(threading.Lock())
         self._exact = backend.ops.has_predicates
+        self._supported_kinds: dict[OpOverload, set[Any]] = {}
 
     def watch(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the handler of an op to raise `UnsupportedGradientError` for calls whose gradient has no route."""
@@ -62,7 +63,7 @@ class Preflight:
         if facts.is_out or not any(argument.holds_tensors for argument in facts.arguments):
             return run
         exact = self._exact
-        supported_kinds: set[Any] = set()
+        supported_kinds = self._supported_kinds.setdefault(op, set())  # a handler may be wrapped again
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             if not torch.is_grad_enabled():

@@ -125,8 +125,8 @@ class Compute:
     layout: Wanted | None = None
 
 
-def computed(how: Compute, formula: Callable[..., Any], next_rules: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of the op's arguments that runs `formula` as `how` says, and `next_rules` for calls it does not cover."""
+def computed(how: Compute, formula: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of the op's arguments that runs `formula` as `how` says; NotImplemented for calls it does not cover."""
     operands, stepwise, promotes, layout = how.operands, how.dtype == "operands", how.promotes, how.layout
     to, strided, laid = CAST, elementwise_strides, with_layout  # held here, so that linking copies no globals: all rules share them
 
@@ -136,7 +136,7 @@ def computed(how: Compute, formula: Callable[..., Any], next_rules: Callable[...
         if promotes and not any(tensor.dtype.is_complex for tensor in tensors):
             dtype = floating(promoted(tensors))
         elif not dtype.is_floating_point or any(tensor.dtype is not dtype for tensor in tensors):
-            return next_rules(*args, **kwargs)
+            return NotImplemented
         wide = dtype if stepwise else wide_type(dtype)
         if promotes or wide is not dtype:
             cast = [to(arg, dtype=wide) if isinstance(arg, Tensor) and arg.dtype is not wide else arg for arg in args]
@@ -144,7 +144,7 @@ def computed(how: Compute, formula: Callable[..., Any], next_rules: Callable[...
         else:
             result = formula(*args, **kwargs)
         if result is NotImplemented:
-            return next_rules(*args, **kwargs)
+            return NotImplemented
         if wide is not dtype:
             result = to(result, dtype=dtype)
         if layout is not None:

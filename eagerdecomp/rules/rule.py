@@ -172,7 +172,7 @@ class Rule:
             formula = run = link(self.fn, call)
         else:
             call(CAST)  # without a route for it the rule has none; all else of `computed` is linked when such a call arrives
-            formula, run = link_with_rest(self.fn, computed(self.compute, self.fn, self.op), call)
+            formula, run = link_with_rest(self.fn, computed(self.compute, self.fn), call)
         return Bound(self._around(formula), self._around(run))
 
     def _dispatched(self, fused: bool) -> Callable[..., Any]:
@@ -201,7 +201,7 @@ class Rule:
             return self.fn
         if self.compute is None:
             return self._around(self.fn)
-        return self._around(computed(self.compute, self.fn, _left_to_the_next))
+        return self._around(computed(self.compute, self.fn))
 
     def _around(self, run: Callable[..., Any]) -> Callable[..., Any]:
         return run if self.around is None else self.around(run)

@@ -22,7 +22,7 @@ from eagerdecomp.ops.backend import Kernel
 from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.schema import arguments_of, call_of
 from eagerdecomp.planner.planner import Decision
-from eagerdecomp.program.handler_source import make_handler, make_linked_handler
+from eagerdecomp.program.handler_source import program_handler, rule_handler
 from eagerdecomp.program.key import Guard
 from eagerdecomp.rules.blocks import large_from
 from eagerdecomp.rules.error_notes import predicate_holds
@@ -85,30 +85,21 @@ def linked_rule(
         used: the ops that the rule calls.
     """
     bits = not rule.keeps_lazy_bits and bool(lazy_bits_seen_by_kernels(op))
-    usual = rule.compute.operands if rule.compute is not None else ()
-    if not bits and not usual:
-        if on_error is None and not may_decline(rule.fn):
-            return bound.run
-        return _falling_through(bound.run, next_rules, on_error)  # generated source would be no faster
-    large, declines = large_from(op, used), may_decline(rule.fn)
-    ones = rule.compute is not None and rule.compute.layout is not None
-    make = make_linked_handler(op, bits=bits, usual=usual, ones=ones, declines=declines, errors=on_error is not None, large=large)
-    return make(bound.formula, bound.run, with_bits, next_rules, on_error, in_blocks)
-
-
-def _falling_through(run: Handler, next_rules: Handler, on_error: OnError | None) -> Handler:
-    """Return the handler of a linked rule that needs no checks of its arguments."""
-
-    def handler(*args: Any, **kwargs: Any) -> Any:
-        try:
-            result = run(*args, **kwargs)
-            return result if result is not NotImplemented else next_rules(*args, **kwargs)
-        except Exception as error:
-            if on_error is None:
-                raise
-            return on_error(error, args, kwargs)
-
-    return handler
+    how, declines = rule.compute, rule.compute is not None or may_decline(rule.fn)
+    if not bits and not declines and on_error is None:
+        return bound.run
+    return rule_handler(
+        op,
+        bound.formula,
+        next_rules=next_rules if declines else None,
+        on_error=on_error,
+        with_bits=with_bits if bits else None,
+        rest=bound.run,
+        usual=() if how is None else how.operands,
+        ones=how is not None and how.layout is not None,
+        in_blocks=in_blocks,
+        large=0 if how is None else large_from(op, used),
+    )
 
 
 def cached_program(
@@ -131,8 +122,7 @@ def unroutable(failure: NoRoute) -> Handler:
 class _CachedProgram:
     """The handler of a recorded op. Its source is generated at the second call, and again when guards are added.
 
-    `first` always calls the newest handler, so other handlers can bind it. If nothing wraps it, the entry runs the newest handler
-    directly.
+    `first` always calls the newest handler, so other handlers can bind it. The entry runs the newest handler directly.
     """
 
     def __init__(
@@ -165,8 +155,8 @@ class _CachedProgram:
 
     def _generated(self) -> Handler:
         before, (guards, programs) = self._newest, self._table.now()
-        self._newest = make_handler(self._op, guards, large_from(self._op))(
-            programs, self._not_found, self._on_error, self._in_blocks
+        self._newest = program_handler(
+            self._op, guards, programs, self._not_found, self._on_error, self._in_blocks, large_from(self._op)
         )
         self._entry.replace(before, self._newest)
         self._guards = guards

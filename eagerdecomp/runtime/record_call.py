@@ -232,9 +232,9 @@ class MissPath:
         """Run a call with a sparse tensor, unrecorded, by the rules that accept one: usually the op's C++ composition."""
         return self.run_unrecorded(entry.op, entry.decision.rules, entry, args, kwargs, "a tensor is sparse")
 
-    def run_with_bits(self, op: OpOverload, rule: Rule, entry: Entry) -> Handler:
-        """Return a function that resolves conj, neg and zero-tensor bits, and then runs a linked rule."""
-        return lambda *args, **kwargs: self.run_unrecorded(op, (rule,), entry, args, kwargs, _LAZY_BITS)
+    def run_with_bits(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Handler:
+        """Return a function that resolves conj, neg and zero-tensor bits, and then runs rules."""
+        return lambda *args, **kwargs: self.run_unrecorded(op, rules, entry, args, kwargs, _LAZY_BITS)
 
     def noting_writes(self, op: OpOverload, run: Handler) -> Handler:
         """Wrap the handler of an op that a rule calls. The wrapper records which tensors the op writes, in case the rule fails."""

@@ -310,7 +310,7 @@ class Runtime:
             if self.planner.backend.compile is not None and self._may_fuse(rule, used - {op}):
                 return self._recorded(op, rules[number:], entry, bound.run)
             on_error = functools.partial(self._miss_path.on_error, entry, rules[number + 1 :]) if op is entry.op else None
-            with_bits = self._miss_path.run_with_bits(op, rule, entry)
+            with_bits = self._miss_path.run_with_bits(op, rules[number:], entry)
             return linked_rule(op, rule, bound, with_bits, next_rules, on_error, self._in_blocks, used)
         raise NoRoute(op, tuple(attempts))
 

@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 import eagerdecomp as ed
 from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
 from eagerdecomp.ops.schema import call_of, facts_of
-from eagerdecomp.program.handler_source import make_handler, make_linked_handler
+from eagerdecomp.program.handler_source import program_handler, rule_handler
 from eagerdecomp.program.key import exact_guards, guard_values, key_of, program_arguments
 
 aten = torch.ops.aten
@@ -39,7 +39,7 @@ class Asked(dict[Any, Any]):
 def handled(op: Any, values: Sequence[Any], *, offsets: bool = False) -> tuple[Any, tuple[Any, ...]]:
     """Return the key that the fast handler looks up, and the arguments that it passes on at a miss."""
     asked = Asked()
-    handler = make_handler(op, exact_guards(op, offsets=offsets))(asked, lambda *given: given, None)
+    handler = program_handler(op, exact_guards(op, offsets=offsets), asked, lambda *given: given)
     args, kwargs = call_of(op, values)
     return asked, handler(*args, **kwargs)
 
@@ -378,14 +378,14 @@ def test_a_program_found_by_key_gets_only_tensors_and_generators() -> None:
     ):
         programs: dict[Any, Any] = {key_of(op, values): lambda *given: given}
         args, kwargs = call_of(op, values)
-        got = make_handler(op, exact_guards(op))(programs, lambda *given: pytest.fail("went cold"), None)(*args, **kwargs)
+        got = program_handler(op, exact_guards(op), programs, lambda *given: pytest.fail("went cold"))(*args, **kwargs)
         assert all(one is other or one == other for one, other in zip(got, taken, strict=True))
         assert all(one is other or one == other for one, other in zip(program_arguments(op, values), taken, strict=True))
 
 
 def test_a_program_stored_later_is_found_by_the_same_handler() -> None:
     programs: dict[Any, Any] = {}
-    handler = make_handler(aten.silu.default, exact_guards(aten.silu.default))(programs, lambda *given: "cold", None)
+    handler = program_handler(aten.silu.default, exact_guards(aten.silu.default), programs, lambda *given: "cold")
     assert handler(X) == "cold"
     programs[key_of(aten.silu.default, [X])] = lambda x: "program"
     assert handler(X) == "program"
@@ -398,7 +398,7 @@ def test_an_error_after_a_miss_has_no_lookup_in_its_traceback(kind: type[Excepti
         raise kind("mine")
 
     with pytest.raises(kind, match="mine") as caught:
-        make_handler(aten.silu.default, exact_guards(aten.silu.default))({}, cold, None)(X)
+        program_handler(aten.silu.default, exact_guards(aten.silu.default), {}, cold)(X)
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
 
@@ -408,8 +408,11 @@ def test_a_key_error_of_a_program_is_not_a_miss(kind: type[Exception]) -> None:
     def program(*given: Any) -> Any:
         raise kind("mine")
 
-    handler = make_handler(aten.silu.default, exact_guards(aten.silu.default))(
-        {key_of(aten.silu.default, [X]): program}, lambda *given: pytest.fail("went cold"), None
+    handler = program_handler(
+        aten.silu.default,
+        exact_guards(aten.silu.default),
+        {key_of(aten.silu.default, [X]): program},
+        lambda *given: pytest.fail("went cold"),
     )
     with pytest.raises(kind, match="mine"):
         handler(X)
@@ -420,7 +423,7 @@ def test_an_error_of_a_program_is_passed_to_on_error() -> None:
         raise ValueError("mine")
 
     op = aten.add.Tensor
-    handler = make_handler(op, exact_guards(op))({key_of(op, [X, X, 2]): program}, pytest.fail, lambda *given: given)
+    handler = program_handler(op, exact_guards(op), {key_of(op, [X, X, 2]): program}, pytest.fail, lambda *given: given)
     error, args, kwargs = handler(X, X, alpha=2)
     assert isinstance(error, ValueError)
     assert [args[0] is X, args[1] is X, len(args), kwargs] == [True, True, 2, {"alpha": 2}]
@@ -456,9 +459,7 @@ def test_arguments_may_have_any_name(name: str, place: str) -> None:
     ids=str,
 )
 def test_guards_read_the_conj_and_neg_bits_of_each_tensor(op: Any, args: Any, kwargs: Any, tensors: str) -> None:
-    guarded = make_linked_handler(op, bits=True, usual=(), declines=False, errors=False)(
-        lambda *a, **k: ("plain", a, k), None, lambda *a, **k: ("bits", a, k), None, None
-    )
+    guarded = rule_handler(op, lambda *a, **k: ("plain", a, k), with_bits=lambda *a, **k: ("bits", a, k))
     for with_bit in (None, *tensors):
         for method, bit in {"is_conj": CONJ, "is_neg": NEG, "_is_zerotensor": ZERO}.items():
             made = {name: bit if name == with_bit else CONJ.resolve_conj() for name in tensors}
@@ -473,13 +474,11 @@ def test_guards_read_the_conj_and_neg_bits_of_each_tensor(op: Any, args: Any, kw
 
 @pytest.mark.parametrize("bits", [True, False])
 @pytest.mark.parametrize("op", [aten.add.Tensor, aten.t.default, aten.linalg_svd.U], ids=str)
-def test_an_error_in_a_guard_is_passed_on_with_the_call(op: Any, bits: bool) -> None:
+def test_an_error_of_a_rule_is_passed_on_with_the_call(op: Any, bits: bool) -> None:
     def run(*args: Any, **kwargs: Any) -> Any:
         raise ValueError("mine")
 
-    guarded = make_linked_handler(op, bits=bits, usual=(), declines=False, errors=True)(
-        run, None, pytest.fail, None, lambda *given: given
-    )
+    guarded = rule_handler(op, run, with_bits=pytest.fail if bits else None, on_error=lambda *given: given)
     facts = [argument for argument in op._schema.arguments if not argument.has_default_value()]
     args = [X for argument in facts if not argument.kwarg_only]
     named = {argument.name: X for argument in facts if argument.kwarg_only}
