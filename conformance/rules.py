@@ -26,7 +26,7 @@ import eagerdecomp as ed
 from conformance.mutants.rules import BROKEN_RULES, BrokenRule, planted
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.results import Report, Verdict
-from eagerdecomp.conformance.suite import PROFILES, run_conformance, spec_of
+from eagerdecomp.conformance.suite import PROFILES, Profile, run_conformance, spec_of
 from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.host.progress import Progress
 from eagerdecomp.ops.opset import NAMED_SETS, OpSet, resolve_ops
@@ -65,7 +65,7 @@ def _decomposed(mode: ed.EagerDecompMode, op: Callable[..., Any], *args: Any, **
 def run(
     ops: OpSet,
     wanted: Sequence[OpOverload],
-    profile: str,
+    profile: str | Profile,
     seed: int,
     processes: int | None = None,
     progress: Callable[[int, int, Verdict | None], None] = lambda done, total, verdict: None,
@@ -92,7 +92,7 @@ def unexpected(report: Report) -> list[str]:
     ]
 
 
-def found(broken: BrokenRule, ops: OpSet, profile: str, seed: int) -> bool:
+def found(broken: BrokenRule, ops: OpSet, profile: str | Profile, seed: int) -> bool:
     """Return whether the suite finds a broken rule."""
     with planted(broken):
         return bool(unexpected(run(ops, resolve_ops([broken.op]), profile, seed)))

@@ -129,7 +129,8 @@ class _Sizes:
 
     def of(self, sizes: _Shape) -> _Shape:
         """Return the other sizes of a tensor."""
-        return self.other.get(sizes) or tuple(self.other.get(size, size) for size in sizes)
+        found: _Shape = self.other[sizes] if sizes in self.other else tuple(self.other.get(size, size) for size in sizes)
+        return found
 
     def listed(self, sizes: Any) -> Any:
         """Return a list of sizes among the arguments with the other sizes."""

@@ -87,7 +87,7 @@ def run_conformance(
     backend: Backend | OpSet | Iterable[OpLike],
     *,
     ops: OpSet | Iterable[OpLike] | OpLike | None = None,
-    profile: str = "standard",
+    profile: str | Profile = "standard",
     seed: int = 0,
     programs: bool | None = None,
     isolate: bool | None = None,
@@ -106,7 +106,7 @@ def run_conformance(
     Args:
         backend: a `Backend`, or an op set, whose ops run torch's own kernels.
         ops: test only these kernels: overloads, packets (all their overloads in the backend), or names.
-        profile: ``quick`` (seconds), ``standard`` (minutes) or ``thorough`` (an hour).
+        profile: ``quick`` (seconds), ``standard`` (minutes) or ``thorough`` (an hour), or a `Profile` of your own.
         seed: the seed of all random choices. Runs with the same seed make the same calls.
         programs: whether to test the decompositions of ops without a kernel too. The default is True unless `ops` is given.
         isolate: whether to test kernels in forked processes, so that a crash or a hang does not end the run. The default is True if
@@ -126,13 +126,15 @@ def run_conformance(
         OpSetError: for an op in `ops` that is not an op of this torch.
         ConformanceError: if tensors cannot be copied to the backend's device and back.
     """
-    if profile not in PROFILES:
+    amount = PROFILES.get(profile) if isinstance(profile, str) else profile
+    if amount is None:
         raise ArgumentError(f"profile must be one of {', '.join(PROFILES)}, not {profile!r}")
+    called = profile if isinstance(profile, str) else "standard"
     if processes is not None and processes < 1:
         raise ArgumentError(f"processes must be an integer from 1 up, not {processes}")
     given, backend = backend, as_backend(backend)
     started = time.monotonic()
-    run = _Run(backend, profile, seed, named or named_backend(backend, (), given), strides)
+    run = _Run(backend, amount, called, seed, named or named_backend(backend, (), given), strides)
     wanted = _wanted(backend, ops)
     total = sum(op in backend.ops for op in wanted)
     verdicts: dict[OpOverload, Verdict] = {op: run.unseen(op) for op in wanted}
@@ -151,7 +153,7 @@ def run_conformance(
                 lost = {
                     op for op, one in verdicts.items() if any(failure.property in ("crash", "hang") for failure in one.failures)
                 }
-                together = Together(PROFILES[profile].programs, PROFILES[profile].views, PROFILES[profile].patience)
+                together = Together(amount.programs, amount.views, amount.patience)
                 alone = brought_home(backend, lost)
                 found, consequences, calls = tried_together(alone, together, seed, processes if isolate else 0, verdicts)
                 verdicts.update(found)
@@ -159,7 +161,7 @@ def run_conformance(
         interrupted = True
     return Report(
         backend.name,
-        profile,
+        called,
         seed,
         tuple(verdicts.values()),
         consequences,
@@ -237,9 +239,9 @@ def _wanted(backend: Backend, ops: Any) -> list[OpOverload]:
 class _Run:
     """The state of one run, shared by its jobs."""
 
-    def __init__(self, backend: Backend, profile: str, seed: int, named: Named, strides: Strides | None) -> None:
-        self._backend, self._profile, self._seed, self._named = backend, PROFILES[profile], seed, named
-        self._called, self._strides = profile, strides
+    def __init__(self, backend: Backend, profile: Profile, called: str, seed: int, named: Named, strides: Strides | None) -> None:
+        self._backend, self._profile, self._seed, self._named = backend, profile, seed, named
+        self._called, self._strides = called, strides
 
     def _kernel(self, op: OpOverload) -> Kernel:
         return replace(kernel_of(self._backend, op), strides=self._strides)
