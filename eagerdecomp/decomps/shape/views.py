@@ -455,6 +455,16 @@ def _trace(self: Tensor) -> Any:
     )
 
 
+@rule("aten.diag_embed.default")
+def _diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    """Repeat the vector in every column, with zeros where column and row differ."""
+    rank = self.dim()
+    if offset or not rank or dim1 not in (-2, rank - 1) or dim2 not in (-1, rank) or not self.is_contiguous():
+        return NotImplemented
+    places = aten.arange.start_step(0, self.size(-1), 1, device=self.device)
+    return aten.where.self(aten.eq.Tensor(aten.unsqueeze.default(places, 1), places), aten.unsqueeze.default(self, -1), _ZERO(self))
+
+
 rule("aten.tril_.default")(_triangle_in_place(op_called("aten.tril.default"), True))
 rule("aten.triu_.default")(_triangle_in_place(op_called("aten.triu.default"), False))
 rule("aten.tril.default")(_triangle(op_called("aten.tril.default"), op_called("aten.le.Tensor")))
