@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -98,6 +99,30 @@ def test_the_handler_of_an_op_of_the_set_is_its_kernel() -> None:
             torch.ones(2).exp()
     assert mode._runtime.entry(aten.exp.default).run is kernel
     assert mode._runtime.entry(aten.sigmoid.default).run is torch.Tensor.sigmoid
+
+
+def test_a_wrapper_keeps_the_fast_handler_of_cached_programs() -> None:
+    """It once hid the handler, so that all later calls took a frame more."""
+    ran: list[Callable[..., Any]] = []
+    mode, x = ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()), torch.arange(8.0)
+
+    def wrapper(run: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: ran.append(run) or run(*args, **kwargs)
+
+    with mode:
+        mode._runtime.entry(aten.unfold_copy.default).wrap(wrapper)
+        for _ in range(3):
+            aten.unfold_copy.default(x, 0, 2, 1)
+    assert [run.__name__ for run in ran] == ["first", "first", "handler"]
+
+
+def test_a_traceback_shows_the_line_of_a_generated_handler() -> None:
+    def sigmoid(x: torch.Tensor) -> torch.Tensor:
+        raise MemoryError("mine")
+
+    with ed.EagerDecompMode(ed.core_aten(), kernels={"aten.sigmoid.default": sigmoid}), pytest.raises(MemoryError) as caught:
+        F.silu(torch.ones(2))
+    assert "_run(self)" in "".join(traceback.format_exception(caught.value))
 
 
 def test_an_op_that_reads_offsets_gets_a_handler_with_them_in_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
