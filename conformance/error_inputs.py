@@ -2,7 +2,7 @@
 
     python conformance/error_inputs.py --match linalg
 
-Torch's own tests match the type of an exception and search its message for a pattern (`ErrorInput.error_regex`). So a call passes
+Torch's own tests match the type of an exception and search its message for a pattern (``ErrorInput.error_regex``). So a call passes
 if the mode raises the same type, and if its message matches the pattern too, unless eager's message does not. Messages that are
 equal to eager's are also counted. A call for which eager does not raise is skipped.
 """

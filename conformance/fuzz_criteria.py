@@ -350,7 +350,7 @@ def _packed_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[st
 
 
 def _symmetric_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
-    """Check that the factors of `sytrf` multiply to the matrix: blocks of one or two rows, each with its row exchange."""
+    """Check that the factors of ``sytrf`` multiply to the matrix: blocks of one or two rows, each with its row exchange."""
     adjoint = bool(given.get("hermitian"))
     whole = _from_lower(matrix, adjoint)
     count = matrix.size(-1)

@@ -197,7 +197,7 @@ def import_test_file(path: Path, root: Path, devices: DeviceNames) -> types.Modu
 def cases_of(module: types.ModuleType) -> list[unittest.TestCase]:
     """Return the test cases of a module, in the order of its classes and of their names."""
     loader = unittest.defaultTestLoader
-    # Not loadTestsFromModule: the `load_tests` of PyTorch's files is for their own runner.
+    # Not loadTestsFromModule: the ``load_tests`` of PyTorch's files is for their own runner.
     classes = dict.fromkeys(one for one in vars(module).values() if isinstance(one, type) and issubclass(one, unittest.TestCase))
     return [one(name) for one in classes for name in loader.getTestCaseNames(one)]
 

@@ -1,6 +1,6 @@
 """Add pages to the documentation site that are not in docs/: pages of the repository's root, and pages from docstrings and help.
 
-mkdocs.yml names this file, and mkdocs calls its functions `on_...`.
+mkdocs.yml names this file, and mkdocs calls its functions ``on_...``.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ FILES: Mapping[str, str] = {
     "tests/test_${name}.py": "test.py.txt",
 }
 
-#: Files of a project that defines its own device, ``${device}``. `device.py`, `host.py` and `memory.py` also exist
+#: Files of a project that defines its own device, ``${device}``. ``device.py``, ``host.py`` and ``memory.py`` also exist
 #: in `examples/npu`, under other names.
 DEVICE_FILES: Mapping[str, str] = {
     **COMMON,

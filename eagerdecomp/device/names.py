@@ -18,7 +18,7 @@ def problem_with_name(name: str) -> str:
         return f"{name!r} cannot name a device: use lowercase letters, with _ between them, and no Python keyword"
     if name == "privateuseone" or _is_device(name):
         return f"torch has a device {name!r} already"
-    # For a device, torch defines `torch.NAME`, `Tensor.NAME()`, `Tensor.is_NAME` and `Module.NAME()`; none of these may exist yet.
+    # For a device, torch defines `torch.NAME`, `Tensor.NAME()`, ``Tensor.is_NAME`` and `Module.NAME()`: none may exist.
     for owner, taken in ((torch, name), (Tensor, name), (Tensor, f"is_{name}"), (torch.nn.Module, name)):
         if hasattr(owner, taken):
             return f"{name!r} cannot name a device: {owner.__name__}.{taken} exists already"

@@ -14,7 +14,7 @@ import torch
 __all__ = ["drawing_again", "drawing_from", "drawing_in_turn", "states_of", "takes_generator"]
 
 _exchange = threading.RLock()
-if hasattr(os, "register_at_fork"):  # as `forking` does: a child has not the thread that held it
+if hasattr(os, "register_at_fork"):  # as `host.fork_safe`: a child lacks the thread that held it
     os.register_at_fork(after_in_child=_exchange._at_fork_reinit)  # type: ignore[attr-defined]
 
 

@@ -190,7 +190,7 @@ def _as_copied(result: Tensor, self: Tensor, *args: Any) -> Sequence[int]:
 
 
 def _as_expanded(result: Tensor, self: Tensor, *args: Any) -> Sequence[int]:
-    """Return the strides of `expand` (ATen's `inferExpandGeometry`)."""
+    """Return the strides of `expand` (ATen's ``inferExpandGeometry``)."""
     shape, strides = result.shape, [0] * result.dim()
     if not self.dim():
         return strides
@@ -253,7 +253,7 @@ def _has_size_one(x: Tensor) -> bool:
 
 
 def iterator_strides(shape: Sequence[int], operands: Sequence[Any], computed_in: torch.dtype | None = None) -> Sequence[int]:
-    """Return the strides that ATen's `TensorIterator` gives a result of `shape`; scalars count as 0-dim operands.
+    """Return the strides that ATen's ``TensorIterator`` gives a result of `shape`; scalars count as 0-dim operands.
 
     Operands of one shape that are all contiguous, all channels last, or dense with the same strides need no order. Otherwise
     the first operand that distinguishes two dimensions determines their order. Operands of another dtype than `computed_in` are

@@ -34,14 +34,14 @@ class OutQuirks:
     # -- dtype
 
     #: Whether ``out`` must have the result's dtype, or one that `accepts_dtype` accepts. Otherwise it may have any to which the
-    #: result can be cast. A TensorIterator casts; other kernels check the dtype (structured ones in `resize_out` of the generated
+    #: result can be cast. A TensorIterator casts; other kernels check the dtype (structured ones in ``resize_out`` of the generated
     #: RegisterCPU.cpp).
     exact_dtype: bool = False
     #: ``accepts_dtype(out, result, args)``: whether a dtype of ``out`` other than the result's is accepted; None: no other.
     accepts_dtype: Callable[[Tensor, Tensor, Sequence[Any]], bool] | None = None
-    #: What the dtype of ``out`` decides. ``dtype``: the default of the argument `dtype` (`get_dtype_from_result`). ``self``: the
-    #: dtype that a floating-point `self` is cast to (`std_var_out`). ``reduction``: the dtype in which a loss is reduced. Its
-    #: elements are computed in their own dtype (`mean_out` or `sum_out` after the loss).
+    #: What the dtype of ``out`` decides. ``dtype``: the default of the argument `dtype` (``get_dtype_from_result``). ``self``: the
+    #: dtype that a floating-point `self` is cast to (``std_var_out``). ``reduction``: the dtype in which a loss is reduced. Its
+    #: elements are computed in their own dtype (``mean_out`` or ``sum_out`` after the loss).
     dtype_from_out: Literal["", "dtype", "self", "reduction"] = ""
     #: ``writes_no_result(args, result)``: whether the kernel casts no result to ``out``, and so accepts all dtypes. Without
     #: elements it returns before the cast; `pow` of base 1 fills ``out``.
@@ -49,22 +49,22 @@ class OutQuirks:
     # -- shape and strides
 
     strides: OutStrides = "result"
-    #: The number of dimensions of the first argument for which `strides` holds; for others, ``result``. `linear_out` of a vector
+    #: The number of dimensions of the first argument for which `strides` holds; for others, ``result``. ``linear_out`` of a vector
     #: views ``out`` as a matrix; `max_pool3d_with_indices` restrides a batch only.
     strides_ndim: int | None = None
-    #: LAPACK works in all outputs or in none: `geqrf_out` copies both if either does not fit.
+    #: LAPACK works in all outputs or in none: ``geqrf_out`` copies both if either does not fit.
     lapack_fits_all: bool = False
-    #: If ``out`` has the result's shape and is not column-major, it gets an unchecked copy (`linalg_solve_triangular_out`).
+    #: If ``out`` has the result's shape and is not column-major, it gets an unchecked copy (``linalg_solve_triangular_out``).
     copies_unless_columns: bool = False
     #: A factory fills an ``out`` of the right number of elements without a change of shape (`if (result.numel() != steps)`).
     keeps_shape: bool = False
-    #: `arange_out` warns before it resizes, with a message of its own.
+    #: ``arange_out`` warns before it resizes, with a message of its own.
     warns_of_numel: bool = False
     #: A composite op whose ``out=`` form leaves ``out`` unchanged if a mode handles its inner ops. The rule writes the result of
     #: the functional variant instead.
     ignores_out: bool = False
 
-    # -- memory overlap: ATen's `assert_no_internal_overlap`, `assert_no_partial_overlap` and `assert_no_overlap`
+    # -- memory overlap: ATen's ``assert_no_internal_overlap``, ``assert_no_partial_overlap`` and ``assert_no_overlap``
 
     #: The op is a TensorIterator over all tensors, though torch may not tag it as pointwise.
     pointwise: bool = False
@@ -82,7 +82,7 @@ class OutQuirks:
     #: Whether the op bumps the version counter of what it writes. `kron` does not: it writes to a view, and that write bumps the
     #: counter. The other exceptions, such as `detach_`, write no elements.
     bumps_version: bool = True
-    #: `_dropout_impl` returns its input unless `p` is positive and `train` is true.
+    #: ``_dropout_impl`` returns its input unless `p` is positive and `train` is true.
     writes_if_dropping: bool = False
 
 
@@ -168,20 +168,20 @@ _GROUPS: tuple[tuple[OutQuirks, str], ...] = (
     ),
     # tagged as pointwise, but `set_check_mem_overlap(false)`, or no TensorIterator
     (OutQuirks(checks_overlap_first=False), "mvlgamma threshold threshold_backward"),
-    # TORCH_META_FUNC(index_add), (index_copy), (index_reduce): `index_func_meta_impl`
+    # TORCH_META_FUNC(index_add), (index_copy), (index_reduce): ``index_func_meta_impl``
     (_apart("index", "source"), "index_add index_copy index_reduce"),
-    (_apart("index", "src"), "scatter scatter_add scatter_reduce"),  # `scatter_meta_impl`
+    (_apart("index", "src"), "scatter scatter_add scatter_reduce"),  # ``scatter_meta_impl``
     (_apart("indices", "values"), "index_put_ _index_put_impl_"),  # `_index_put_impl_`
     # the functional ops and their ``out=`` copy `self` first
     (_apart("index", "source"), "put_"),
     (_apart("index"), "index_fill_"),
     (_apart("self"), "gather"),  # TORCH_META_FUNC(gather); its `index` is checked for partial overlap only
-    # `take_out`, `index_select_out_cpu_`, TORCH_META_FUNC2(index, Tensor), `masked_select_out_impl_cpu`, `nonzero_out_cpu`
+    # ``take_out``, ``index_select_out_cpu_``, TORCH_META_FUNC2(index, Tensor), ``masked_select_out_impl_cpu``, ``nonzero_out_cpu``
     (_apart("self", "index"), "take index_select"),
     (_apart("self", "indices"), "index"),
     (_apart("self", "mask"), "masked_select"),
     (_apart("self"), "nonzero"),
-    # TORCH_META_FUNC(cat), `_chunk_cat_out_cpu`, `kthvalue_out_impl_cpu`, TORCH_META_FUNC(linalg_cross)
+    # TORCH_META_FUNC(cat), ``_chunk_cat_out_cpu``, ``kthvalue_out_impl_cpu``, TORCH_META_FUNC(linalg_cross)
     (_apart("tensors"), "cat stack _chunk_cat"),
     (_apart("values/self"), "kthvalue"),
     (_apart("self", "other"), "linalg_cross"),

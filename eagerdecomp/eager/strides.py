@@ -81,12 +81,12 @@ def lies_in_order(shape: Sequence[int], strides: Sequence[int], order: Sequence[
 
 
 def is_expanded(tensor: Tensor) -> bool:
-    """Return whether elements surely overlap (the certain case of ATen's `has_internal_overlap`)."""
+    """Return whether elements surely overlap (the certain case of ATen's ``has_internal_overlap``)."""
     return not is_dense(tensor) and any(not step and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def lies_in_lines(tensor: Tensor) -> bool:
-    """Return whether a matrix, or each of a batch, is row- or column-contiguous (ATen's `is_row_or_column_contiguous`)."""
+    """Return whether a matrix, or each of a batch, is row- or column-contiguous (ATen's ``is_row_or_column_contiguous``)."""
     rank = tensor.dim()
     columns = in_order(tensor.shape, [*range(rank - 2), rank - 1, rank - 2])
     facts = zip(tensor.shape, tensor.stride(), columns, strict=True)
@@ -106,7 +106,7 @@ def memory_order(tensor: Tensor, memory_format: torch.memory_format | None = Non
     strides = tensor.stride()
     if memory_format is torch.contiguous_format or tensor.is_contiguous() or all(map(gt, strides, strides[1:])):
         return dims
-    # ATen's `infer_dense_strides`: an insertion sort by stride, innermost first, that never moves past a stride of 0.
+    # ATen's ``infer_dense_strides``: an insertion sort by stride, innermost first, that never moves past a stride of 0.
     order = dims[::-1]
     sizes = tensor.shape
     for start in range(1, len(order)):
@@ -146,7 +146,7 @@ def inverse(order: Sequence[int]) -> list[int]:
 
 
 def view_strides(x: Tensor, shape: Sequence[int]) -> list[int] | None:
-    """Return the strides of a view (ATen's `computeStride`), or None if none exists. `shape` has as many elements, and no -1.
+    """Return the strides of a view (ATen's ``computeStride``), or None if none exists. `shape` has as many elements, and no -1.
 
     Each run of dimensions that is contiguous in memory is split.
     """

@@ -49,7 +49,7 @@ class UnstatedFacts:
     #: A composite that draws other random numbers than its decomposition. A set keeps it whole only if the backend has a kernel for
     #: it.
     draws_unlike_composition: bool = False
-    #: A composite with a gradient formula in `derivatives.yaml`. torch uses the formula on devices that have a kernel for the
+    #: A composite with a gradient formula in ``derivatives.yaml``. torch uses the formula on devices that have a kernel for the
     #: composite. (The formulas of `linear` and `matmul` call ops that such a device may lack.)
     gradient_by_formula: bool = False
     #: Concerns autograd's state of a tensor, not its values.

@@ -59,9 +59,9 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
     """Yield torch's own rules for an op, the most reliable first.
 
     Composite kernels come first, because eager runs them too. Then follow the tables, then composite-explicit kernels, which work
-    on any backend but often take more steps. In-place and ``out=`` ops get only composite kernels here if `decomps.mutation`
-    derives a rule from the functional variant: table entries accept calls that eager rejects, and some composite-explicit kernels
-    (`mode.values`) write to `out` without calling an op.
+    on any backend but often take more steps. In-place and ``out=`` ops get only composite kernels here if
+    `decomps.derived` derives a rule from the functional variant: table entries accept calls that eager rejects, and some
+    composite-explicit kernels (`aten.mode.values`) write to `out` without calling an op.
     """
     composed = [rule for rule in compositions(op) if is_made_of_ops(str(op), rule.source)]
     yield from (rule for rule in composed if rule.source == "composite")

@@ -51,7 +51,7 @@ def expanded_dims(tensor: Tensor) -> list[int]:
 
 
 def _overlap_status(left: Tensor, right: Tensor) -> Literal["no", "partial", "full"]:
-    """Return ATen's `get_overlap_status` for two tensors of one storage; "no" also if it is too hard to compute."""
+    """Return ATen's ``get_overlap_status`` for two tensors of one storage; "no" also if it is too hard to compute."""
     if not left.numel() or not right.numel() or not (is_dense(left) and is_dense(right)):
         return "no"
     begin_left, begin_right = (one.storage_offset() * one.element_size() for one in (left, right))
@@ -67,7 +67,7 @@ def _overlaps(left: Tensor, right: Tensor) -> bool:
 
 def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
     """Decline writes that eager refuses: into an expanded tensor, or into memory that partly overlaps an input."""
-    if not target.is_contiguous() and expanded_dims(target):  # ATen's `has_internal_overlap`, its certain case
+    if not target.is_contiguous() and expanded_dims(target):  # ATen's ``has_internal_overlap``, its certain case
         raise Declined
     for given in inputs:
         if (
@@ -80,7 +80,7 @@ def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
 
 
 def check_apart(target: Tensor, inputs: Iterable[Any]) -> None:
-    """Decline an `out` that shares memory with an input or is one: ATen's `assert_no_overlap`."""
+    """Decline an `out` that shares memory with an input or is one: ATen's ``assert_no_overlap``."""
     for given in inputs:
         if isinstance(given, (list, tuple)):
             check_apart(target, given)

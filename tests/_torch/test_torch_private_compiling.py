@@ -1,4 +1,4 @@
-"""Uses of torch's private API in `_dynamo` and `_higher_order`, each by itself."""
+"""Uses of torch's private API in `torch._dynamo` and torch's tracing, each by itself."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ TAIL = 0.005
 
 
 def uniform_levels(sample: Tensor, distribution: Any, seed: int) -> np.ndarray[Any, Any]:
-    """Uniform on [0, 1] if the sample follows `distribution` (frozen, of `scipy.stats`), up to the rounding of its dtype."""
+    """Uniform on [0, 1] if the sample follows `distribution` (frozen, of ``scipy.stats``), up to the rounding of its dtype."""
     if is_discrete(distribution):
         values = sample.double().numpy()
         low, high = distribution.cdf(values - 1), distribution.cdf(values)

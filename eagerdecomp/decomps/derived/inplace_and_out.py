@@ -133,7 +133,7 @@ def _in_own_dtype(cumulated: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _filled_mask(
     self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, *rest: Any
 ) -> Tensor | None:
-    """Return the mask of an `index_put_` that ATen runs as `masked_fill_` (`canDispatchToMaskedFill`), or None if it does not.
+    """Return the mask of an `index_put_` that ATen runs as `masked_fill_` (``canDispatchToMaskedFill``), or None if it does not.
 
     `masked_fill_` reads the value before it writes, so `self` may overlap the value. `self` must not partially overlap the mask.
     """

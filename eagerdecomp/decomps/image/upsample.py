@@ -125,9 +125,9 @@ def _linear(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
 
 
 def _guarded(axis: _Axis, places: Tensor, below: Tensor, align_corners: bool) -> tuple[Tensor, Tensor]:
-    """Return the positions and the elements before them, bounded as by eager's `guard_index_and_lambda`.
+    """Return the positions and the elements before them, bounded as by eager's ``guard_index_and_lambda``.
 
-    Eager rounds positions to float32 before `floorf`, in float64 too. A position just before an element may be rounded up to it.
+    Eager rounds positions to float32 before ``floorf``, in float64 too. A position just before an element may be rounded up to it.
     Then eager moves the position to that element.
     """
     if _passes_end(axis, align_corners):
@@ -169,8 +169,8 @@ TapsOf = Callable[[Sequence[_Axis], bool, Tensor], Taps]
 def _nearest_index(axis: _Axis, exact: bool, like: Tensor, *, centred: bool = False) -> Tensor:
     """Return the index of the input element for each output element, [count]. Positions are rounded in the dtype of `like`.
 
-    Then they are rounded to float32, as by eager's `floorf`. With `centred`, the half that eager's kernel subtracts from positions
-    and adds again is rounded, too.
+    Then they are rounded to float32, as by eager's ``floorf``. With `centred`, the half that eager's kernel subtracts from
+    positions and adds again is rounded, too.
     """
     places = _places([axis], 0.5 if exact else 0.0, like, 0.5 if centred else 0.0)
     if centred:
@@ -194,7 +194,7 @@ def _turn(axis: _Axis, *, gradient: bool = False) -> tuple[bool, int]:
 
 
 def _plain_ratios(axes: Sequence[_Axis]) -> list[_Axis]:
-    """Return the axes as in eager's `nearest_idx`, which ignores the scale if the size is kept or doubled."""
+    """Return the axes as in eager's ``nearest_idx``, which ignores the scale if the size is kept or doubled."""
     plain = {1: 1.0, 2: 0.5}
     return [
         _Axis(

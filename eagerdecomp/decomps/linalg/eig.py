@@ -1,8 +1,9 @@
 """Eigenvalues and eigenvectors of matrices without symmetry: Francis's double-shift QR iteration on a Hessenberg form.
 
-The steps are those of EISPACK's `hqr2` and LAPACK's `geev`: balance, reduce to Hessenberg form, chase bulges until every diagonal
-block has one or two rows, make these blocks triangular, and substitute back for the vectors. Real matrices stay real up to the last
-two steps, so their eigenvalues are real or exact conjugate pairs. A sweep chases one bulge in each matrix of a batch, all at once.
+The steps are those of EISPACK's ``hqr2`` and LAPACK's ``geev``: balance, reduce to Hessenberg form, chase bulges until every
+diagonal block has one or two rows, make these blocks triangular, and substitute back for the vectors. Real matrices stay real up to
+the last two steps, so their eigenvalues are real or exact conjugate pairs. A sweep chases one bulge in each matrix of a
+batch, all at once.
 
 The number of sweeps depends on the data, which is read after each sweep. Some 3 n sweeps are usual, of up to 50 n calls each, so
 this serves small matrices.
@@ -144,9 +145,9 @@ def _hessenberg(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
 def _coupled(work: Tensor, places: _Places) -> tuple[Tensor, Tensor]:
     """Return the Hessenberg form with negligible subdiagonal entries set to zero, and the mask of the others (``[Q, n - 1]``).
 
-    The criterion is that of LAPACK's `lahqr`: a subdiagonal entry is negligible if it is small compared with both neighbors on the
-    diagonal, and its product with the opposite superdiagonal entry is small compared with the smaller neighbor (Ahues and Tisseur,
-    "A new deflation criterion for the QR algorithm", LAPACK Working Note 122, 1997). This keeps the small eigenvalues of
+    The criterion is that of LAPACK's ``lahqr``: a subdiagonal entry is negligible if it is small compared with both neighbors on
+    the diagonal, and its product with the opposite superdiagonal entry is small compared with the smaller neighbor (Ahues and
+    Tisseur, "A new deflation criterion for the QR algorithm", LAPACK Working Note 122, 1997). This keeps the small eigenvalues of
     graded matrices.
     """
     size = work.size(1)

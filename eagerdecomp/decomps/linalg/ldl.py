@@ -1,8 +1,8 @@
 """``L D L^T`` of symmetric indefinite matrices by Bunch and Kaufman's pivoting, and the solutions of systems with it.
 
-The algorithm is LAPACK's `sytf2` and `hetf2` on lower triangles. Masks make the data-dependent choices: at each column, a matrix of
-the batch starts a pivot of one or two rows, or is at the second row of a two-row pivot. Columns are computed one after the other,
-with some 110 kernel calls each. A solution takes 11 calls per row to apply the row exchanges, and two triangular solves.
+The algorithm is LAPACK's ``sytf2`` and ``hetf2`` on lower triangles. Masks make the data-dependent choices: at each column, a
+matrix of the batch starts a pivot of one or two rows, or is at the second row of a two-row pivot. Columns are computed one after
+the other, with some 110 kernel calls each. A solution takes 11 calls per row to apply the row exchanges, and two triangular solves.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def plus_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def _inverted(blocks: Tensor) -> Tensor:
     """Return the inverses of triangular ``[P, s, s]``, by blocks of doubling size, starting from the diagonal.
 
-    The inverse of ``[[L1, 0], [M, L2]]`` is ``[[X1, 0], [-X2 M X1, X2]]`` with inverses `X1` and `X2` (Higham, Accuracy and
+    The inverse of ``[[L1, 0], [M, L2]]`` is ``[[X1, 0], [-X2 M X1, X2]]`` with inverses ``X1`` and ``X2`` (Higham, Accuracy and
     Stability of Numerical Algorithms, section 14.2). With all blocks of one size on the diagonal of `X`, and all their `M` in one
     matrix, this is ``X - X M X``. Each computed entry is an entry of an inverse, so no intermediate is larger than the result.
     """
@@ -377,7 +377,7 @@ def _squared_length(x: Tensor) -> Tensor:
 
 
 def reflection(column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute LAPACK's `larfg` for ``[Q, r, 1]``: return the reflected value, the vector below its leading 1, and `tau`.
+    """Compute LAPACK's ``larfg`` for ``[Q, r, 1]``: return the reflected value, the vector below its leading 1, and `tau`.
 
     The reflection maps the column to a real number above zeros. If the column has this form already, `tau` is 0. The largest entry
     is divided out before squaring.

@@ -283,7 +283,7 @@ def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _log_add_exp(self: Tensor, other: Tensor) -> Any:
-    """Compute complex `logaddexp` by the cases of ATen's `_log_add_exp_helper`.
+    """Compute complex `logaddexp` by the cases of ATen's ``_log_add_exp_helper``.
 
     If both real parts are +inf, the exponentials are computed from cosines and sines: kernels of complex `exp` return NaN there,
     where `std::exp` returns infinities.

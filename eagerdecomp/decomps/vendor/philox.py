@@ -1,7 +1,7 @@
-"""Random numbers from keys that the caller passes: torch's stateless generators, which only CUDA has kernels for.
+"""Random numbers from keys that the caller passes: torch's stateless generators. Before torch 2.15 only CUDA has kernels.
 
 A key is two uint64: a seed, and an offset into its stream. The numbers equal the results of the CPU kernels of torch 2.15, bit for
-bit. Earlier releases have kernels for CUDA only.
+bit.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-#: `cudnnRNNMode_t`, and MIOpen's.
+#: ``cudnnRNNMode_t``, and MIOpen's.
 _RELU, _TANH, _LSTM, _GRU = range(4)
 
 

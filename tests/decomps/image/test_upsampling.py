@@ -199,7 +199,7 @@ def test_the_two_sides_of_a_square_share_their_taps() -> None:
     assert kernel_calls(lambda: back(grad, [8, 8], [2, 3, 4, 4], False)) <= 23
 
 
-#: Fractional scales with which positions in float64 come near to integers: eager rounds them to float32 before `floorf`.
+#: Fractional scales with which positions in float64 come near to integers: eager rounds them to float32 before ``floorf``.
 NEAR_INTEGERS = [3.1, 2.3, 1.7, 0.7, 0.3, 1.1]
 
 

@@ -40,7 +40,7 @@ def turned(x: Tensor) -> Tensor:
     return basis @ x @ basis.mH
 
 
-#: After the matrices of LAPACK's `dchkev`: zero, identity, a Jordan block, random, symmetric, near overflow and underflow, graded.
+#: After the matrices of LAPACK's ``dchkev``: zero, identity, a Jordan block, random, symmetric, near over- and underflow, graded.
 MATRICES: dict[str, Callable[[torch.dtype], Tensor]] = {
     "one": lambda dtype: rand(3, 1, 1, dtype=dtype),
     "two": lambda dtype: rand(4, 2, 2, dtype=dtype),

@@ -1,8 +1,9 @@
 """Factorizations and solutions by the criteria of LAPACK's own tests: residuals and lost orthogonality in units of rounding.
 
-The matrices are after its `dlatb4`: of mild and of bad condition, with zero columns, near underflow and near overflow; the
-ratios, and the threshold of 30, are those of `dget01`, `dqrt01`, `dpot01`, `dsyt21`, `dbdt01`, `dget02` and `dtrt02`. For what
-LAPACK has no test of, determinants and exponentials, they are the like: changes of the matrix that would explain the result.
+The matrices are after its ``dlatb4``: of mild and of bad condition, with zero columns, near underflow and near overflow; the
+ratios, and the threshold of 30, are those of ``dget01``, ``dqrt01``, ``dpot01``, ``dsyt21``, ``dbdt01``, ``dget02`` and ``dtrt02``.
+For what LAPACK has no test of, determinants and exponentials, they are the like: changes of the matrix that would explain the
+result.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def test_solutions_and_inverses(kind: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd"])
 def test_least_squares_miss_nothing_in_the_range(driver: str, dtype: torch.dtype) -> None:
-    """`dqrt17`: what is missed is orthogonal to the columns."""
+    """``dqrt17``: what is missed is orthogonal to the columns."""
     matrix, right = REGULAR["mild"](dtype)[..., :3], torch.randn(2, SIZE, 2, dtype=dtype)
     found = on_core(lambda: torch.linalg.lstsq(matrix, right, driver=driver).solution)
     missed = right - matrix @ found
@@ -179,7 +180,7 @@ def test_pseudoinverses(kind: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("kind", ["mild", "graded rows", "grown"])
 @pytest.mark.parametrize("form", ["upper", "lower", "upper, unit", "from the right"])
 def test_triangular_solutions(form: str, kind: str, dtype: torch.dtype) -> None:
-    """`dtrt02`, of random triangles, whose condition grows with their size, as those of `dlattr` do."""
+    """``dtrt02``, of random triangles, whose condition grows with their size, as those of ``dlattr`` do."""
     matrix = REGULAR[kind](dtype) if kind in REGULAR else torch.randn(2, 40, 40, dtype=dtype) + 4 * torch.eye(40, dtype=dtype)
     upper, unit, left = form != "lower", "unit" in form, form != "from the right"
     matrix = matrix.triu() if upper else matrix.tril()

@@ -16,7 +16,7 @@ solve = aten.linalg_ldl_solve.default
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 SHAPES = [(1, 1), (2, 2), (3, 3), (7, 7), (2, 3, 5, 5), (20, 20), (0, 0), (2, 0, 0), (0, 3, 3)]
 
-#: Of LAPACK's `dchksy`.
+#: Of LAPACK's ``dchksy``.
 THRESHOLD = 30.0
 
 

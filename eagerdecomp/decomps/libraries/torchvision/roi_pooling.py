@@ -360,7 +360,7 @@ def _bins(rois: Tensor, how: _Pooling, extra: int, edge: int, *, rounds_float: b
 
     Args:
         edge: the number of last rows and columns of the image that no bin reads.
-        rounds_float: round corners to float32 first, like `roundf`.
+        rounds_float: round corners to float32 first, like ``roundf``.
     """
     corners = _scaled(rois, how.scale)
     if rounds_float and corners.dtype is torch.float64:
