@@ -19,7 +19,7 @@ from eagerdecomp._torch.decomp_tables import core_table
 from eagerdecomp._torch.dispatcher import overriding_silently
 from eagerdecomp._torch.dynamo import compiled_by
 from eagerdecomp._torch.ops import builtin, dispatcher_name, has_kernel
-from eagerdecomp.backends.inductor_hook import cpp_compiler
+from eagerdecomp.backends.inductor import cpp_compiler
 from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.dispatcher.device_kernels import DeviceKernels
 from eagerdecomp.frontends.installation import install

@@ -12,7 +12,7 @@ from benchmarks.cases import ADAMW
 from benchmarks.figures import Figure, Section, Settings
 from benchmarks.timing import Contestant, Spread, joint_spread, race, ratios
 from eagerdecomp._torch.ops import builtin
-from eagerdecomp.backends.inductor_hook import cpp_compiler, inductor_hook
+from eagerdecomp.backends.inductor import cpp_compiler, inductor_hook
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import core_aten

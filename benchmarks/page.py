@@ -24,7 +24,7 @@ from benchmarks.figures import Figure, Section
 from benchmarks.nets import adamw_step
 from benchmarks.suite import isolated
 from benchmarks.timing import Contestant, race, ratios, thread_seconds
-from eagerdecomp.backends.inductor_hook import cpp_compiler
+from eagerdecomp.backends.inductor import cpp_compiler
 from eagerdecomp.frontends.installation import install
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten

@@ -21,20 +21,11 @@ from torch.utils._pytree import tree_map
 from conformance.devices import InstallTarget, to_cpu, to_device
 from conformance.models.entry import Entry, Subject, tensors_of, train
 from conformance.models.torchvision_ops import prepare_torchvision
-from eagerdecomp import (
-    Backend,
-    BackendRecorder,
-    DynamoBackend,
-    EagerDecompMode,
-    OpSet,
-    ProgramCache,
-    UnsupportedOpError,
-    dynamo_backend,
-    install,
-)
+from eagerdecomp import Backend, BackendRecorder, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError, dynamo_backend, install
 from eagerdecomp.eager.compare import leaf_difference
 from eagerdecomp.eager.observe import all_strides
 from eagerdecomp.eager.tolerance import Tolerance, tolerance_of
+from eagerdecomp.frontends.dynamo import DynamoBackend
 
 __all__ = ["COLUMNS", "STATUSES", "Result", "judge_entry", "judge_entry_compiled", "judge_entry_installed", "tensor_difference"]
 

@@ -15,20 +15,16 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "Attempt",
-    "ConformanceError",
     "DifferenceError",
     "EagerDecompError",
+    "FileError",
     "HookError",
     "InstallError",
     "KernelError",
-    "OpLookupError",
     "OpSetError",
-    "PlanError",
     "ProgramError",
-    "RecordError",
     "RuleError",
     "TraceError",
-    "TraceRequestError",
     "UnsupportedGradientError",
     "UnsupportedOpError",
     "naming_set",
@@ -105,27 +101,11 @@ class ArgumentTypeError(ArgumentError, TypeError):
     """
 
 
-class OpLookupError(EagerDecompError, KeyError):
-    """A plan or a report was asked for an op that it does not hold.
+class OpSetError(EagerDecompError, KeyError, ValueError):
+    """An op set, a backend, `keep=`, a plan or a report was given an operator that it does not have or cannot use.
 
-    Cause: an op outside the plan or the run. Cure: pass one of its ops.
-
-    Examples:
-        >>> import eagerdecomp as ed
-        >>> ed.plan(ed.core_aten(), ops=["aten.silu.default"])["aten.mul.Tensor"]
-        Traceback (most recent call last):
-            ...
-        eagerdecomp.errors.OpLookupError: aten.mul.Tensor is not in the plan of ...
-    """
-
-    __str__ = BaseException.__str__  # a KeyError shows its message in quotes
-
-
-class OpSetError(EagerDecompError, ValueError):
-    """An op set, a backend or `keep=` names an operator that cannot be used there.
-
-    Cause: a misspelled name, a kernel for an op outside the set, or an op that cannot be kept whole. Cure: use one of the names
-    that the message suggests, or add the op to the set.
+    Cause: a misspelled name, a kernel for an op outside the set, an op that cannot be kept whole, or one outside the plan.
+    Cure: use one of the names that the message suggests, or add the op to the set.
 
     Examples:
         >>> import eagerdecomp as ed
@@ -134,6 +114,8 @@ class OpSetError(EagerDecompError, ValueError):
             ...
         eagerdecomp.errors.OpSetError: torch ... has no operator 'aten.sigmiod'. Did you mean aten.sigmoid, ...
     """
+
+    __str__ = BaseException.__str__  # a KeyError shows its message in quotes
 
 
 class RuleError(EagerDecompError, ValueError):
@@ -186,71 +168,25 @@ class TraceError(EagerDecompError, ValueError):
     """
 
 
-class TraceRequestError(TraceError):
-    """`symbolic=` names an input, or a dimension of one, that does not exist.
+class FileError(EagerDecompError, ValueError):
+    """A file holds no plan, no record of a run, no conformance report or no manifest of absent kernels, or one of another version.
 
-    Cause: a misspelled name, or a dimension out of range. Cure: use one of the names that the message lists.
-
-    Examples:
-        >>> import torch
-        >>> import eagerdecomp as ed
-        >>> ed.trace(torch.nn.functional.silu, ed.core_aten(), symbolic={"y": 0})(torch.ones(2))
-        Traceback (most recent call last):
-            ...
-        eagerdecomp.errors.TraceRequestError: symbolic: the function has no tensor input 'y'. Its inputs are: input
-    """
-
-
-class PlanError(EagerDecompError, ValueError):
-    """A plan cannot be made or read.
-
-    Cause: a model that cannot run on fake tensors, a function that returns no model, or a file that holds no plan. Cure: fix what
-    the message names.
+    Cause: a file that was not written by the command that the message names, or by another version of it. Cure: write it again.
 
     Examples:
-        >>> import eagerdecomp as ed
-        >>> ed.Plan.from_json("{}")
+        >>> from eagerdecomp.profile import Record
+        >>> Record.from_json("{}")
         Traceback (most recent call last):
             ...
-        eagerdecomp.errors.PlanError: this is JSON, but no plan: it has no entries. Write a plan with: eagerdecomp plan --json FILE
-    """
-
-
-class RecordError(EagerDecompError, ValueError):
-    """A file holds no record of a run, or one of another version.
-
-    Cause: a file that ``eagerdecomp run --record`` of this version did not write. Cure: record the run again.
-
-    Examples:
-        >>> import eagerdecomp as ed
-        >>> ed.Record.from_json("{}")
-        Traceback (most recent call last):
-            ...
-        eagerdecomp.errors.RecordError: this is not a record of a run ...
-    """
-
-
-class ConformanceError(EagerDecompError, ValueError):
-    """A conformance report, a manifest of absent kernels, or a backend's device cannot be used.
-
-    Cause: a file of another kind or version, a malformed line of a manifest, or a device that cannot copy tensors. Cure: fix what
-    the message names.
-
-    Examples:
-        >>> import eagerdecomp as ed
-        >>> from eagerdecomp.conformance.manifest import read_manifest
-        >>> read_manifest("absent.txt")
-        Traceback (most recent call last):
-            ...
-        eagerdecomp.errors.ConformanceError: absent.txt: no such file. Write one with: ...
+        eagerdecomp.errors.FileError: this is not a record of a run ...
     """
 
 
 class InstallError(EagerDecompError, ValueError):
-    """A backend cannot be installed for a device, or a device cannot be made.
+    """A backend cannot be installed for a device, or a device cannot be made or used.
 
-    Cause: another backend is installed there, torch has no such device, an op of the set has no kernel on it, or the process has a
-    device in Python already. Cure: fix what the message names.
+    Cause: another backend is installed there, torch has no such device, an op of the set has no kernel on it, tensors cannot be
+    copied to it and back, or the process has a device in Python already. Cure: fix what the message names.
 
     Examples:
         >>> import eagerdecomp as ed

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import eagerdecomp
 
+#: Classes that the library makes, and whose other members only it uses -> the members for users.
+SHOWN = {"Rule": {"op", "source", "where"}}
+
 FILE = Path(__file__).parent.parent / "tests" / "public_api.txt"
 
 
@@ -27,10 +30,12 @@ def _lines(name: str) -> Iterator[str]:
     if not inspect.isclass(value):
         yield f"def {name}{_signature(value)}"
         return
-    yield f"class {name}({', '.join(base.__name__ for base in value.__bases__)}){_signature(value)}"
+    yield f"class {name}({', '.join(base.__name__ for base in value.__bases__)}){'' if name in SHOWN else _signature(value)}"
     fields = set(getattr(value, "__dataclass_fields__", ()))
     ours = [base for base in value.__mro__ if base.__module__.startswith("eagerdecomp")]
     for member in sorted(member for member in fields | set(dir(value)) if not member.startswith("_")):
+        if member not in SHOWN.get(name, {member}):
+            continue
         if member not in fields and not any(member in vars(base) for base in ours):
             continue  # inherited from torch or Python
         found = inspect.getattr_static(value, member, None)

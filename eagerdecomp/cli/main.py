@@ -12,7 +12,7 @@ from eagerdecomp.cli.arguments.shared import FAILED, INTERRUPTED, USAGE_ERROR
 from eagerdecomp.cli.commands import COMMANDS
 from eagerdecomp.cli.commands.colour import painted
 from eagerdecomp.cli.commands.command import Command
-from eagerdecomp.errors import ArgumentError, EagerDecompError, OpSetError, PlanError, naming_set
+from eagerdecomp.errors import ArgumentError, EagerDecompError, FileError, OpSetError, naming_set
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.run_script import ScriptNotFound
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with naming_set(_set_of(args)):
             return command.run(args)
-    except (ArgumentError, OpSetError, PlanError, ScriptNotFound) as error:
+    except (ArgumentError, OpSetError, FileError, ScriptNotFound) as error:
         _report(command, error, words)
         exit_code = error.exit_code if isinstance(error, UsageError) else USAGE_ERROR
         if exit_code == USAGE_ERROR and "\n" not in str(error):  # a longer message lists each fault with its line

@@ -15,7 +15,7 @@ from eagerdecomp.conformance.memory import copy_arguments, put_back, to_cpu
 from eagerdecomp.conformance.spec import Kernel
 from eagerdecomp.conformance.workers import has_fork, survives
 from eagerdecomp.eager.observe import Caught, leaves_of
-from eagerdecomp.errors import ConformanceError
+from eagerdecomp.errors import InstallError
 from eagerdecomp.frontends.installation import install
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.schema import facts_of
@@ -90,7 +90,7 @@ def reached(backend: Backend) -> Iterator[None]:
     """Return a context manager in which tensors can be copied to a backend's device and back; if needed, it installs the backend.
 
     Raises:
-        ConformanceError: if a tensor does not come back unchanged.
+        InstallError: if a tensor does not come back unchanged.
     """
     device = device_of(backend)
     if device == "cpu" or _there_and_home(device) is None:
@@ -100,7 +100,7 @@ def reached(backend: Backend) -> Iterator[None]:
         error = _there_and_home(device)
         if error is not None:
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-            raise ConformanceError(
+            raise InstallError(
                 f"a tensor does not survive a copy to {device} and back: {reason}. Register empty_strided, copy_ and as_strided "
                 "for it"
             ) from error
@@ -125,7 +125,7 @@ def _there_and_home(device: str) -> Exception | None:
         sent = torch.arange(6.0, device="cpu").view(2, 3).t()[1:]
         back = to_cpu(copy_arguments([sent], {}, device).args[0])
         if not torch.equal(back, sent):
-            raise ConformanceError(f"{sent.tolist()} came back as {back.tolist()}")
+            raise InstallError(f"{sent.tolist()} came back as {back.tolist()}")
     return caught.error
 
 

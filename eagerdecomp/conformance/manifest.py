@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from eagerdecomp.conformance.results import Report
-from eagerdecomp.errors import ConformanceError, OpSetError
+from eagerdecomp.errors import FileError, OpSetError
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import core_aten, resolve_ops
 
@@ -30,17 +30,17 @@ def read_manifest(path: str | Path) -> dict[str, str]:
     """Return the ops that a manifest file declares missing, with their reasons.
 
     Raises:
-        ConformanceError: if the file cannot be read, or a line is not an entry.
+        FileError: if the file cannot be read, or a line is not an entry.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConformanceError(
+        raise FileError(
             f"{path}: no such file. Write one with: eagerdecomp conformance MODULE:BACKEND --write-absences FILE"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConformanceError(f"{path}: cannot read this file: {reason}. Pass a file with one op per line") from None
+        raise FileError(f"{path}: cannot read this file: {reason}. Pass a file with one op per line") from None
     return parse_manifest(text, str(path))
 
 
@@ -50,16 +50,16 @@ def parse_manifest(text: str, source: str = "manifest") -> dict[str, str]:
     A name that this torch does not know is not an error here, but a stale entry.
 
     Raises:
-        ConformanceError: for a line with more than one name, or an op that is declared twice.
+        FileError: for a line with more than one name, or an op that is declared twice.
     """
     declared: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), 1):
         entry, _, reason = line.partition("#")
         names = entry.split()
         if len(names) > 1:
-            raise ConformanceError(f"{source}:{number}: expected one op, and a reason after #, not {line.strip()!r}")
+            raise FileError(f"{source}:{number}: expected one op, and a reason after #, not {line.strip()!r}")
         if names and names[0] in declared:
-            raise ConformanceError(f"{source}:{number}: {names[0]} is declared twice. Remove one of the lines")
+            raise FileError(f"{source}:{number}: {names[0]} is declared twice. Remove one of the lines")
         declared.update(dict.fromkeys(names, reason.strip()))
     return declared
 

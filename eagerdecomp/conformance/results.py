@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.errors import ConformanceError, OpLookupError, OpSetError
+from eagerdecomp.errors import FileError, OpSetError
 from eagerdecomp.ops.opset import resolve_ops
 
 __all__ = ["STATES", "Consequence", "Failure", "NextKernel", "Report", "State", "Verdict"]
@@ -185,14 +185,14 @@ class Report:
         """Return the verdict on one op.
 
         Raises:
-            OpLookupError: if the run did not test this op.
+            OpSetError: if the run did not test this op.
         """
         name = str(op)
         for verdict in self.results:
             if str(verdict.op) == name:
                 return verdict
         command = f"eagerdecomp conformance MODULE:BACKEND --ops {name}"
-        raise OpLookupError(f"the report has no verdict on {name}: it was not among the ops of that run. Test it with: {command}")
+        raise OpSetError(f"the report has no verdict on {name}: it was not among the ops of that run. Test it with: {command}")
 
     def __str__(self) -> str:
         counts = ", ".join(f"{number} {state}" for state, number in self.counts.items() if number)
@@ -209,23 +209,23 @@ class Report:
         """Return the report that `to_json` wrote.
 
         Raises:
-            ConformanceError: if the text is not a report, or has another format.
+            FileError: if the text is not a report, or has another format.
         """
         try:
             data = json.loads(text)
             if not isinstance(data, dict) or "results" not in data:
-                raise ConformanceError(f"this is not a conformance report (it has no results). {_WRITE_ONE}")
+                raise FileError(f"this is not a conformance report (it has no results). {_WRITE_ONE}")
             if data.get("format") != FORMAT:
-                raise ConformanceError(
+                raise FileError(
                     f"this conformance report has format {data.get('format')}, and this version reads format {FORMAT}. Write it "
                     f"again with: {_COMMAND}"
                 )
             return _report(data)
-        except ConformanceError:
+        except FileError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             words = f"this is not a conformance report ({type(error).__name__}: {error}). {_WRITE_ONE}"
-            raise ConformanceError(words) from None
+            raise FileError(words) from None
 
 
 def _report(data: Mapping[str, Any]) -> Report:
@@ -270,6 +270,4 @@ def _state(text: str) -> State:
     for state in STATES:
         if state == text:
             return state
-    raise ConformanceError(
-        f"this conformance report is damaged: it has the unknown state {text!r}. Write it again with: {_COMMAND}"
-    )
+    raise FileError(f"this conformance report is damaged: it has the unknown state {text!r}. Write it again with: {_COMMAND}")

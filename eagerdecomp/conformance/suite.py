@@ -124,7 +124,7 @@ def run_conformance(
     Raises:
         ArgumentError: for an unknown profile, or fewer than one process.
         OpSetError: for an op in `ops` that is not an op of this torch.
-        ConformanceError: if tensors cannot be copied to the backend's device and back.
+        InstallError: if tensors cannot be copied to the backend's device and back.
     """
     amount = PROFILES.get(profile) if isinstance(profile, str) else profile
     if amount is None:

@@ -71,7 +71,7 @@ def plan(
     Raises:
         OpSetError: for an op name that this torch does not have.
         RuleError: for two rules for one op.
-        PlanError: for a model that cannot run on fake tensors.
+        ArgumentError: for a model that cannot run on fake tensors.
 
     Examples:
         >>> import eagerdecomp as ed

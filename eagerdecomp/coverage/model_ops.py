@@ -17,7 +17,7 @@ from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode, fake_tensor_l
 from eagerdecomp.coverage.dry_run import Rehearsal
 from eagerdecomp.coverage.routes import Route
 from eagerdecomp.dispatcher.composites import Kept, kept_of
-from eagerdecomp.errors import EagerDecompError, PlanError
+from eagerdecomp.errors import ArgumentError, EagerDecompError
 from eagerdecomp.host.source_lines import fault_in_words
 from eagerdecomp.ops.schema import arguments_of, tensors_in
 from eagerdecomp.planner.planner import Planner
@@ -101,7 +101,7 @@ class _Listener(DispatchMode):
         given = list(tensors_in([*args, *kwargs.values()]))
         self._gradients.note(given)
         if any(not isinstance(tensor, FakeTensor) for tensor in given) and (method := module_conversion()):
-            raise PlanError(
+            raise ArgumentError(
                 f"{method}() is called on a module that was made outside the model function, and would replace its weights by fake "
                 "ones. Make the module inside the function, or convert it before the plan"
             )
@@ -131,10 +131,10 @@ def model_calls(
         progress: called with the fraction done and the current step.
 
     Raises:
-        PlanError: if the factory returns neither, or the model fails on fake tensors.
+        ArgumentError: if the factory returns neither, or the model fails on fake tensors.
     """
     if isinstance(factory, torch.nn.Module):
-        raise PlanError(
+        raise ArgumentError(
             f"model must be a function that returns a module and its inputs, not a {type(factory).__name__}. Write "
             "model=lambda: (module, (x,)). A module created inside the function has fake weights, which need no memory"
         )
@@ -168,7 +168,7 @@ def model_calls(
                 break
     found.notes += new_notes
     if not found.counts:
-        raise PlanError("the model calls no operator, so there is nothing to plan. Pass a model that computes, with its inputs")
+        raise ArgumentError("the model calls no operator, so there is nothing to plan. Pass a model that computes, with its inputs")
     return found
 
 
@@ -183,7 +183,7 @@ def _run(step: Callable[[], None], found: ModelCalls, number: int, observed: _Li
         if number > 1:
             found.notes.append(f"run {number} of the step fails, so the plan covers only the runs before it: {words}")
         elif not observed.counts or not isinstance(error, RuntimeError):
-            raise PlanError(
+            raise ArgumentError(
                 f"the model fails on fake tensors, which have shapes and no values: {words}. Fix the model, or name its ops: "
                 "plan(ops=...)"
             ) from error
@@ -202,7 +202,7 @@ def _step_of(made: Any, gradients: _Gradients) -> tuple[Callable[[], None], int]
     if callable(made) and not isinstance(made, torch.nn.Module):
         step: Callable[[], None] = made
         return step, _RUNS
-    raise PlanError(
+    raise ArgumentError(
         f"the model function returned {type(made).__name__}. Return a module and its inputs, `return model, (x,)`, or a function "
         "without arguments that runs a step"
     )

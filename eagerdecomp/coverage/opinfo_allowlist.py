@@ -19,7 +19,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, torch_release
 from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.coverage.plan_report import Plan
-from eagerdecomp.errors import PlanError
+from eagerdecomp.errors import EagerDecompError
 
 __all__ = ["Allowlist", "allowlist_of", "opinfos"]
 
@@ -85,12 +85,14 @@ def opinfos() -> list[Any]:
     """Return torch's operator database, as torch's own tests use it.
 
     Raises:
-        PlanError: if a package that torch's tests need is not installed.
+        EagerDecompError: if a package that torch's tests need is not installed.
     """
     try:
         from torch.testing._internal.common_methods_invocations import op_db
     except ImportError as error:
-        raise PlanError(f"an allowlist needs a package that torch's own tests import. Run: pip install {error.name}") from None
+        raise EagerDecompError(
+            f"an allowlist needs a package that torch's own tests import. Run: pip install {error.name}"
+        ) from None
     return [info for info in op_db if not info.name.startswith("jiterator")]  # these compile CUDA source
 
 

@@ -12,7 +12,7 @@ from eagerdecomp.coverage.html import Sheet, page
 from eagerdecomp.coverage.next_kernels import Kernel
 from eagerdecomp.coverage.op_plan import STATUSES, OpPlan
 from eagerdecomp.coverage.routes import Route
-from eagerdecomp.errors import ArgumentError, OpLookupError, PlanError, ops_line
+from eagerdecomp.errors import ArgumentError, FileError, OpSetError, ops_line
 from eagerdecomp.host.terminal import columns, fitted
 
 __all__ = ["Comparison", "Plan", "REQUIREMENTS", "plan_text"]
@@ -97,7 +97,7 @@ class Plan:
         """Return the plan of one op, given by name or as an overload."""
         found = next((one for one in self.ops if one.op == str(op)), None)
         if found is None:
-            raise OpLookupError(f"{op} is not in the plan of {self.subject}. List the plan's ops: [one.op for one in plan.ops]")
+            raise OpSetError(f"{op} is not in the plan of {self.subject}. List the plan's ops: [one.op for one in plan.ops]")
         return found
 
     def with_status(self, *statuses: str) -> tuple[OpPlan, ...]:
@@ -223,14 +223,14 @@ class Plan:
             text: the JSON text.
 
         Raises:
-            PlanError: for any other text.
+            FileError: for any other text.
         """
         try:
             data = json.loads(text)
         except RecursionError:
-            raise PlanError(f"this is JSON, but no plan: it is nested too deeply. {_WRITE_ONE}") from None
+            raise FileError(f"this is JSON, but no plan: it is nested too deeply. {_WRITE_ONE}") from None
         except ValueError as error:
-            raise PlanError(f"this is not a plan, because it is not JSON ({error}). {_WRITE_ONE}") from None
+            raise FileError(f"this is not a plan, because it is not JSON ({error}). {_WRITE_ONE}") from None
         try:
             ops = tuple(_op_of(row) for row in data["ops"])
             kernels = tuple(Kernel(row["op"], tuple(row["enables"])) for row in data["next_kernels"])
@@ -238,7 +238,7 @@ class Plan:
             names, stopped = (data["op_set"], data["subject"], data["torch"]), data.get("stopped", "")
             return cls(*names, ops, kernels, data["bound"], to_close, for_gradients, stopped, notes, data["seconds"])
         except (ValueError, LookupError, TypeError, AttributeError):
-            raise PlanError(f"this is JSON, but no plan{_other_content(data)}. {_WRITE_ONE}") from None
+            raise FileError(f"this is JSON, but no plan{_other_content(data)}. {_WRITE_ONE}") from None
 
     def to_html(self, beside: Sequence[Plan] = ()) -> str:
         """Return an HTML page that needs no other file: the plan's table, and a part for each op, with ``#op`` as its address.

@@ -106,7 +106,7 @@ class Backend:
         if compile is not None and not callable(compile):
             raise ArgumentTypeError(
                 f"backend {name!r}: compile must be a function of a graph and of example inputs, such as "
-                f"eagerdecomp.inductor_hook, not {compile!r}"
+                f"eagerdecomp.backends.inductor.inductor_hook, not {compile!r}"
             )
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "ops", op_set)

@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from eagerdecomp._torch.ops import OpOverload, is_absent, lacking_op, op_called
@@ -70,10 +70,13 @@ class Rule:
 
     Attributes:
         op: the overload the rule expresses.
-        fn: the rule's function, as above.
         source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table``, ``refs``, ``explicit``, ``small``, ``prims``,
             ``sparse``, or ``cost`` for a rule that chooses another rule by the size of the call.
         where: module, name and line of the function, for messages.
+
+    The other fields are for the library, which sets them (`rule`, `make_rule`):
+
+        fn: the rule's function, as above.
         linked: overloads are bound to kernels once, and the rule runs at every call, without a program or a key.
         effects: whether the rule has effects besides its calls (changes generator state, warns), so that no program can replace it;
             or a function of the op's arguments that returns this for a call.
@@ -97,17 +100,17 @@ class Rule:
     """
 
     op: OpOverload
-    fn: Callable[..., Any]
+    fn: Callable[..., Any] = field(repr=False)
     source: str
     where: str
-    linked: bool = False
-    effects: bool | Callable[..., bool] = False
-    keeps_lazy_bits: bool = False
-    whole: bool = False
-    takes_sparse: bool = False
-    compute: Compute | None = None
-    around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
-    float64: bool = True
+    linked: bool = field(default=False, repr=False)
+    effects: bool | Callable[..., bool] = field(default=False, repr=False)
+    keeps_lazy_bits: bool = field(default=False, repr=False)
+    whole: bool = field(default=False, repr=False)
+    takes_sparse: bool = field(default=False, repr=False)
+    compute: Compute | None = field(default=None, repr=False)
+    around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = field(default=None, repr=False)
+    float64: bool = field(default=True, repr=False)
 
     @property
     def key(self) -> str:

@@ -15,6 +15,7 @@ from showing import Checks
 from torch import Tensor, nn
 
 import eagerdecomp as ed
+from eagerdecomp.frontends.dynamo import DynamoBackend
 
 CORE = ed.core_aten()
 #: Op -> number of calls of its kernel.
@@ -96,7 +97,7 @@ def main() -> int:
     return int(check.failed > 0)
 
 
-def graph_ops(compiler: ed.DynamoBackend) -> set[Any]:
+def graph_ops(compiler: DynamoBackend) -> set[Any]:
     """Return the ops of all graphs."""
     return {
         node.target for graph in compiler.graphs() for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload)

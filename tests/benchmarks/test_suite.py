@@ -17,7 +17,7 @@ from benchmarks import fused, suite
 from benchmarks.__main__ import main
 from benchmarks.memory import peak_growth
 from benchmarks.nets import KINDS, NETS, job, jobs
-from eagerdecomp.backends.inductor_hook import cpp_compiler
+from eagerdecomp.backends.inductor import cpp_compiler
 
 pytestmark = pytest.mark.full
 

@@ -131,7 +131,8 @@ def test_a_predicate_that_raises_is_named_and_its_call_is_not_counted(folder: Pa
             "no difference",
         ),
         (
-            "with ed.RecordingMode(ed.core_aten()):\n    F.silu(torch.ones(3, requires_grad=True)).sum().backward()\n",
+            "from eagerdecomp.profile import RecordingMode\n"
+            "with RecordingMode(ed.core_aten()):\n    F.silu(torch.ones(3, requires_grad=True)).sum().backward()\n",
             "a mode that the program enters itself",
             "no difference",
         ),

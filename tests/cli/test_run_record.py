@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eagerdecomp.cli.main import main
-from eagerdecomp.insight.profile.record import Record
+from eagerdecomp.profile.record import Record
 
 STEP = "import torch\nx = torch.ones(3, requires_grad=True)\ntorch.nn.functional.silu(x).sum().backward()\n"
 

@@ -19,7 +19,7 @@ from eagerdecomp.conformance.manifest import (
     write_manifest,
 )
 from eagerdecomp.conformance.results import Report
-from eagerdecomp.errors import ConformanceError
+from eagerdecomp.errors import FileError
 from eagerdecomp.ops.backend import Backend
 
 LACKING = Backend("mine", ed.core_aten() - ["aten.erf.default", "aten.cos.default"] | ["aten.silu.default"])
@@ -39,18 +39,18 @@ def test_a_manifest_holds_one_op_a_line_and_a_reason() -> None:
     ],
 )
 def test_a_line_that_is_no_entry_is_reported_with_its_number(text: str, reported: str) -> None:
-    with pytest.raises(ConformanceError) as caught:
+    with pytest.raises(FileError) as caught:
         parse_manifest(text, "m.txt")
     assert reported in str(caught.value)
 
 
 def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ConformanceError, match=r"nosuch\.txt: no such file"):
+    with pytest.raises(FileError, match=r"nosuch\.txt: no such file"):
         read_manifest(tmp_path / "nosuch.txt")
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConformanceError, match=r"bytes\.txt: cannot read this file: it is not UTF-8 text"):
+    with pytest.raises(FileError, match=r"bytes\.txt: cannot read this file: it is not UTF-8 text"):
         read_manifest(tmp_path / "bytes.txt")
-    with pytest.raises(ConformanceError, match="cannot read this file: Is a directory"):
+    with pytest.raises(FileError, match="cannot read this file: Is a directory"):
         read_manifest(tmp_path)
     (tmp_path / "some.txt").write_text("aten.erf.default # \N{GREEK SMALL LETTER PI}\n", encoding="utf-8")
     assert read_manifest(tmp_path / "some.txt") == {"aten.erf.default": "\N{GREEK SMALL LETTER PI}"}

@@ -18,7 +18,7 @@ from conformance_reports import (
 from hypothesis import given
 
 from eagerdecomp.conformance.results import Consequence, Report, State, Verdict
-from eagerdecomp.errors import ConformanceError
+from eagerdecomp.errors import FileError
 
 
 @pytest.mark.full
@@ -39,18 +39,18 @@ def test_whatever_a_kernel_says_is_kept() -> None:
     "text", ["", "{}", "[1]", "3", '{"results": 3, "format": 1}', '{"results": [{}], "format": 1}', '{"results": [], "format": 1}']
 )
 def test_what_is_no_report_is_refused(text: str) -> None:
-    with pytest.raises(ConformanceError, match="not a conformance report"):
+    with pytest.raises(FileError, match="not a conformance report"):
         Report.from_json(text)
 
 
 def test_a_report_of_another_format_is_refused_as_that() -> None:
     data = json.loads(example_report().to_json())
-    with pytest.raises(ConformanceError, match="format 99, and this version reads format 1"):
+    with pytest.raises(FileError, match="format 99, and this version reads format 1"):
         Report.from_json(json.dumps({**data, "format": 99}))
 
 
 def test_a_state_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ConformanceError, match="unknown state 'fine'"):
+    with pytest.raises(FileError, match="unknown state 'fine'"):
         Report.from_json(example_report().to_json().replace('"state": "right"', '"state": "fine"'))
 
 

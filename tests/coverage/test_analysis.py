@@ -350,7 +350,7 @@ def test_a_model_that_reads_data_is_reported() -> None:
 
 @pytest.mark.parametrize("made", [3, torch.nn.Linear(2, 2)])
 def test_a_factory_that_returns_no_model_raises(made: Any) -> None:
-    with pytest.raises(ed.PlanError, match="return model"):
+    with pytest.raises(ed.ArgumentError, match="return model"):
         ed.plan(CORE, model=lambda: made)
 
 

@@ -12,6 +12,7 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp.cli.main import main
 from eagerdecomp.coverage.opinfo_allowlist import allowlist_of, opinfos
+from eagerdecomp.coverage.plan_report import Plan
 
 CORE = ed.core_aten()
 
@@ -39,7 +40,7 @@ def infos() -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def plan() -> ed.Plan:
+def plan() -> Plan:
     return ed.plan(CORE)
 
 
@@ -50,7 +51,7 @@ def read(source: str) -> dict[str, Any]:
 
 
 @pytest.mark.full
-def test_an_opinfo_is_allowed_if_all_its_ops_are_closed(plan: ed.Plan, infos: list[Any]) -> None:
+def test_an_opinfo_is_allowed_if_all_its_ops_are_closed(plan: Plan, infos: list[Any]) -> None:
     found = allowlist_of(plan, infos)
     assert set(found.forward) == set(SOME) - {"sparse.mm.reduce"}
     assert found.gradients == found.forward
@@ -85,21 +86,21 @@ def test_ops_outside_the_plan_are_not_closed(infos: list[Any]) -> None:
 
 
 @pytest.mark.full
-def test_random_state_and_warnings_do_not_change(plan: ed.Plan, infos: list[Any]) -> None:
+def test_random_state_and_warnings_do_not_change(plan: Plan, infos: list[Any]) -> None:
     before = torch.get_rng_state()
     allowlist_of(plan, infos[:2])
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.full
-def test_progress_is_reported(plan: ed.Plan, infos: list[Any]) -> None:
+def test_progress_is_reported(plan: Plan, infos: list[Any]) -> None:
     done: list[int] = []
     allowlist_of(plan, infos[:3], step=done.append)
     assert done == [1, 2, 3]
 
 
 @pytest.mark.full
-def test_torchs_device_tests_run_only_for_closed_ops(plan: ed.Plan, infos: list[Any]) -> None:
+def test_torchs_device_tests_run_only_for_closed_ops(plan: Plan, infos: list[Any]) -> None:
     from torch.testing._internal.common_device_type import CPUTestBase, instantiate_device_type_tests, ops
     from torch.testing._internal.common_utils import TestCase
 

@@ -19,6 +19,7 @@ import eagerdecomp as ed
 from eagerdecomp._torch.ops import op_named
 from eagerdecomp._torch.releases import BASELINE, torch_release
 from eagerdecomp.coverage.outside import REASONS, outside
+from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.eager.compare import difference
 from eagerdecomp.eager.observe import copied
 from eagerdecomp.ops.schema import tensors_in
@@ -51,12 +52,12 @@ MODE = ed.EagerDecompMode(CORE)
 
 
 @pytest.fixture(scope="module")
-def plan() -> ed.Plan:
+def plan() -> Plan:
     return ed.plan(CORE)
 
 
 @pytest.mark.skipif(torch_release() != BASELINE, reason="other releases have other ops")
-def test_each_overload_is_in_one_class(plan: ed.Plan) -> None:
+def test_each_overload_is_in_one_class(plan: Plan) -> None:
     assert plan.counts.keys() == {"supported", "passes", "closed", "partly", "outside"}
     assert {one.op for one in plan.with_status("partly")} == PARTLY.keys()
     assert plan.counts["outside"] == 266
@@ -64,12 +65,12 @@ def test_each_overload_is_in_one_class(plan: ed.Plan) -> None:
     assert Counter(one.reason for one in plan.with_status("outside")).keys() == REASONS.keys() - named
 
 
-def test_closed_ops_and_ops_of_the_set_show_no_reason(plan: ed.Plan) -> None:
+def test_closed_ops_and_ops_of_the_set_show_no_reason(plan: Plan) -> None:
     assert all(bool(one.reason) is (one.status == "outside") for one in plan.ops)
     assert outside("aten.add.Tensor") == outside("torchvision.nms.default") == ""
 
 
-def test_a_plan_counts_the_reasons(plan: ed.Plan) -> None:
+def test_a_plan_counts_the_reasons(plan: Plan) -> None:
     text = str(plan)
     for reason, count in Counter(one.reason for one in plan.with_status("outside")).items():
         assert f"{count:5}  {reason}\n" in text

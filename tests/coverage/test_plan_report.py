@@ -48,13 +48,13 @@ def test_a_plan_survives_json(core: Plan) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"ops": 3}'])
 def test_json_that_is_not_a_plan_raises(text: str) -> None:
-    with pytest.raises(ed.PlanError, match=r"(not a|no) plan") as caught:
+    with pytest.raises(ed.FileError, match=r"(not a|no) plan") as caught:
         Plan.from_json(text)
     assert "Error" not in str(caught.value)
 
 
 def test_another_json_file_is_named_by_its_entries() -> None:
-    with pytest.raises(ed.PlanError, match=r"this is JSON, but no plan: it has 'backend', 'results'\. Write a plan with"):
+    with pytest.raises(ed.FileError, match=r"this is JSON, but no plan: it has 'backend', 'results'\. Write a plan with"):
         Plan.from_json('{"results": [], "backend": 3}')
 
 

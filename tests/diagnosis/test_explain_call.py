@@ -14,7 +14,7 @@ from torch import Tensor
 import eagerdecomp as ed
 from eagerdecomp.cli.main import main
 from eagerdecomp.diagnosis.explain_call import conditions
-from eagerdecomp.diagnosis.explanation import explanation_text
+from eagerdecomp.diagnosis.explanation import Explanation, explanation_text
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.program.key import Guard, key_labels, key_of
 
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 CORE, PRIMS = ed.core_aten(), ed.prims()
 
 
-def explained(op: str, text: str, **options: Any) -> ed.Explanation:
+def explained(op: str, text: str, **options: Any) -> Explanation:
     args, kwargs = parse_call(text)
     return ed.explain(op, *args, **options, **kwargs)
 

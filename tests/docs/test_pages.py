@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from eagerdecomp.backends.inductor_hook import cpp_compiler
+from eagerdecomp.backends.inductor import cpp_compiler
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import eagerdecomp as ed
+from eagerdecomp.profile import RecordingMode
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
@@ -47,7 +48,7 @@ def modes() -> dict[str, Callable[[], AbstractContextManager[Any]]]:
         "mode": lambda: ed.EagerDecompMode(CORE),
         "keep": lambda: ed.EagerDecompMode(CORE, keep=["aten.linear", "aten.layer_norm", "aten.dropout"]),
         "preflight": lambda: ed.EagerDecompMode(CORE, preflight=True),
-        "recording": lambda: ed.RecordingMode(CORE),
+        "recording": lambda: RecordingMode(CORE),
         "install": lambda: ed.install(CORE - ["aten.gelu"], "cpu"),
         "nothing": nullcontext,
     }
@@ -88,7 +89,7 @@ def test_dynamo_skips_our_frames_and_continues_afterwards(way: str) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("compiler", ["eager", "aot_eager", "inductor"])
 def test_functions_of_other_compilers_run_compiled_in_the_mode_and_after_it(compiler: str) -> None:
-    from eagerdecomp.backends.inductor_hook import cpp_compiler
+    from eagerdecomp.backends.inductor import cpp_compiler
 
     if compiler == "inductor" and cpp_compiler() is None:
         pytest.skip("no C++ compiler")

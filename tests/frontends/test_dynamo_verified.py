@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import eagerdecomp as ed
+from eagerdecomp.verify.policy import Verified
 
 aten = torch.ops.aten
 pytestmark = pytest.mark.usefixtures("dynamo_afresh")
@@ -165,7 +166,7 @@ def test_without_verify_graphs_call_the_kernels_themselves() -> None:
     with ed.EagerDecompMode(ours):
         fn(rows(4))
     assert callers == ["<eagerdecomp graph>"]
-    assert made.verified == ed.Verified()
+    assert made.verified == Verified()
     with ed.EagerDecompMode(ours, verify=ALL):
         fn(rows(4))
     assert callers[1] != callers[0]

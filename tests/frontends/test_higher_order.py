@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import eagerdecomp as ed
+from eagerdecomp.profile import RecordingMode
 
 aten = torch.ops.aten
 
@@ -181,7 +182,7 @@ def test_an_exported_program_is_decomposed_in_the_mode_as_outside_it() -> None:
         return [str(node.target) for node in decomposed.graph.nodes if node.op == "call_function"]
 
     want = calls(program.run_decompositions())
-    for mode in (ed.EagerDecompMode(CORE), ed.RecordingMode(CORE)):
+    for mode in (ed.EagerDecompMode(CORE), RecordingMode(CORE)):
         with mode:
             assert calls(program.run_decompositions()) == want
             assert "aten.silu.default" not in mode.stats().ops  # what is traced is not run

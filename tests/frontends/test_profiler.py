@@ -13,6 +13,7 @@ from on_core import CORE
 from torch.profiler import ProfilerActivity, profile
 
 import eagerdecomp as ed
+from eagerdecomp.profile import RecordingMode
 
 #: The range by which torch says that a mode handles a call.
 MODE = "PythonDispatchMode"
@@ -91,7 +92,7 @@ def full_name(name: str) -> str:
     return name if "::" in name else f"aten::{name}"  # torch names the range of `detach` so where autograd calls it
 
 
-def by_record(mode: ed.RecordingMode, run: Callable[[], None]) -> Counter[tuple[str, str]]:
+def by_record(mode: RecordingMode, run: Callable[[], None]) -> Counter[tuple[str, str]]:
     """The same by what a recording mode saw of one more run."""
     counts: list[Counter[tuple[str, str]]] = []
     for _ in range(2):
@@ -113,7 +114,7 @@ def test_each_kernels_range_is_within_that_of_the_op_called(case: str, warm: int
     make, ops = CASES[case]
     run = make()
     plain = ed.EagerDecompMode(ops, cache=ed.ProgramCache(), on_unsupported="fallback")
-    recording = ed.RecordingMode(ops, cache=ed.ProgramCache(), on_unsupported="fallback")
+    recording = RecordingMode(ops, cache=ed.ProgramCache(), on_unsupported="fallback")
     for _ in range(warm):
         for mode in (plain, recording):
             with mode:
@@ -132,7 +133,7 @@ def test_a_kernel_in_python_has_a_range_of_its_own_while_it_is_recorded() -> Non
     def my_mul(x: Any, y: Any) -> Any:
         return torch.add(x, 0) * y
 
-    with ed.RecordingMode(ed.Backend("mine", CORE, {"aten.mul.Tensor": my_mul})) as mode:
+    with RecordingMode(ed.Backend("mine", CORE, {"aten.mul.Tensor": my_mul})) as mode:
         F.silu(torch.ones(3))
         with profile(activities=[ProfilerActivity.CPU]) as ranges:
             F.silu(torch.ones(3))

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 import eagerdecomp as ed
 from eagerdecomp.cli.main import main
 from eagerdecomp.conformance import run_conformance
+from eagerdecomp.profile import RecordingMode
 
 CORE = ed.core_aten()
 
@@ -61,7 +62,7 @@ WAYS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "mode": lambda: ed.EagerDecompMode(CORE),
     "small set": lambda: ed.EagerDecompMode(ed.tiny() | ed.infra()),
     "verified": lambda: ed.EagerDecompMode(CORE, verify=ed.Verify(every=3)),
-    "recorded": lambda: ed.RecordingMode(CORE),
+    "recorded": lambda: RecordingMode(CORE),
     "installed": installed,
 }
 

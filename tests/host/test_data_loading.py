@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, Tensor
 import eagerdecomp as ed
 from eagerdecomp.cli.main import main
 from eagerdecomp.host.data_loading import in_data_loading
+from eagerdecomp.profile import RecordingMode
 
 ITEMS = TensorDataset(torch.arange(60))
 WEIGHTS = [1.0, 2.0, 0.5] * 20
@@ -192,7 +193,7 @@ def test_an_unknown_value_raises() -> None:
 
 
 def test_a_recording_mode_counts_them_as_direct_calls() -> None:
-    mode = ed.RecordingMode(ed.core_aten(), host_random="native")
+    mode = RecordingMode(ed.core_aten(), host_random="native")
     with mode:
         seeded(LOADINGS["replacement"], 0)
     sites = [site for site in mode.record().sites if site.op.startswith("aten.randint.")]

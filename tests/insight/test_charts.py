@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from eagerdecomp.insight.profile.charts import Ribbon, Steps, columns, flow, short_name
+from eagerdecomp.profile.charts import Ribbon, Steps, columns, flow, short_name
 
 
 def drawn(ribbons: list[Ribbon], most: int = 16) -> ET.Element:

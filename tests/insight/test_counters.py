@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from eagerdecomp.host.source_lines import UserLines
-from eagerdecomp.insight.profile import counters
-from eagerdecomp.insight.profile.counters import OUTCOMES, Call, Tally, Timeline, buckets_of, sites_of
+from eagerdecomp.profile import counters
+from eagerdecomp.profile.counters import OUTCOMES, Call, Tally, Timeline, buckets_of, sites_of
 
 GELU = torch.ops.aten.gelu.default
 SECOND = 1_000_000_000

@@ -17,7 +17,8 @@ from on_core import CORE
 from recorded_runs import FEW, run_recorded, sites_of, small_net, train
 
 import eagerdecomp as ed
-from eagerdecomp.insight.profile.record import Line, Record
+from eagerdecomp.profile import RecordingMode
+from eagerdecomp.profile.record import Line, Record
 
 aten = torch.ops.aten
 OUTCOMES = ("direct", "hits", "misses", "bypassed", "fell_back", "refused", "failed")
@@ -40,7 +41,7 @@ def here() -> int:
 
 def test_counts_equal_those_of_the_mode_and_of_a_recorder_outside() -> None:
     model = small_net()
-    with ed.BackendRecorder() as seen, ed.RecordingMode(FEW, cache=ed.ProgramCache()) as mode:
+    with ed.BackendRecorder() as seen, RecordingMode(FEW, cache=ed.ProgramCache()) as mode:
         train(model)
     record = mode.record()
     for op, stats in mode.stats().items():
@@ -79,7 +80,7 @@ def test_results_equal_those_of_the_mode() -> None:
     with ed.EagerDecompMode(FEW):
         torch.manual_seed(1)
         train(one)
-    with ed.RecordingMode(FEW):
+    with RecordingMode(FEW):
         torch.manual_seed(1)
         train(other)
     for left, right in zip(one.parameters(), other.parameters(), strict=True):
@@ -87,7 +88,7 @@ def test_results_equal_those_of_the_mode() -> None:
 
 
 def test_a_mode_that_is_entered_again_continues_its_record() -> None:
-    with ed.RecordingMode(CORE) as mode:
+    with RecordingMode(CORE) as mode:
         torch.ones(2)
     first = mode.record()
     torch.ones(2)
@@ -99,7 +100,7 @@ def test_a_mode_that_is_entered_again_continues_its_record() -> None:
 
 
 def test_a_mode_that_was_never_entered_has_an_empty_record() -> None:
-    record = ed.RecordingMode(CORE).record()
+    record = RecordingMode(CORE).record()
     assert not record.sites
     assert record.metadata.seconds == 0
     assert Record.from_json(record.to_json()) == record
@@ -110,7 +111,7 @@ def test_a_mode_that_was_never_entered_has_an_empty_record() -> None:
 
 def test_calls_have_the_users_line_not_torchs() -> None:
     layer = torch.nn.LayerNorm(3)
-    with ed.RecordingMode(CORE) as mode:
+    with RecordingMode(CORE) as mode:
         layer(torch.ones(2, 3)); number = here()  # fmt: skip  # noqa: E702
     line = line_of(mode.record(), "aten.native_layer_norm.default")
     assert (line.file, line.number) == (__file__, number)
@@ -121,7 +122,7 @@ def test_calls_have_the_users_line_not_torchs() -> None:
 
 def test_calls_of_a_gradient_have_the_forward_line_and_their_autograd_node() -> None:
     x = torch.ones(3, requires_grad=True)
-    with ed.RecordingMode(CORE) as mode:
+    with RecordingMode(CORE) as mode:
         y = F.silu(x); first = here()  # fmt: skip  # noqa: E702
         z = torch.tanh(y); second = here()  # fmt: skip  # noqa: E702
         z.sum().backward(); third = here()  # fmt: skip  # noqa: E702
@@ -135,7 +136,7 @@ def test_calls_of_a_gradient_have_the_forward_line_and_their_autograd_node() -> 
 def test_a_gradient_of_a_forward_before_the_mode_has_the_line_of_backward() -> None:
     x = torch.ones(3, requires_grad=True)
     y = F.silu(x).sum()
-    with ed.RecordingMode(CORE) as mode:
+    with RecordingMode(CORE) as mode:
         y.backward(); number = here()  # fmt: skip  # noqa: E702
     line = line_of(mode.record(), "aten.silu_backward.default")
     assert (line.number, line.backward) == (number, "SiluBackward0")
@@ -152,14 +153,14 @@ def test_python_code_in_a_backward_pass_has_its_own_line() -> None:
             return F.silu(grad)
 
     x = torch.ones(3, requires_grad=True)
-    with ed.RecordingMode(CORE) as mode:
+    with RecordingMode(CORE) as mode:
         Twice.apply(x).sum().backward()
     line = line_of(mode.record(), "aten.silu.default")
     assert (line.text, line.backward) == ("return F.silu(grad)", "TwiceBackward")
 
 
 def test_the_same_op_from_two_lines_is_two_sites() -> None:
-    with ed.RecordingMode(CORE) as mode:
+    with RecordingMode(CORE) as mode:
         torch.ones(2)
         torch.ones(2)
     assert [site.calls for site in mode.record().sites] == [1, 1]
@@ -170,7 +171,7 @@ def test_the_same_op_from_two_lines_is_two_sites() -> None:
 
 def test_a_miss_has_its_call_line_and_new_guard() -> None:
     layer = torch.nn.LayerNorm(4)
-    with ed.RecordingMode(FEW, cache=ed.ProgramCache()) as mode:
+    with RecordingMode(FEW, cache=ed.ProgramCache()) as mode:
         for size in (2, 2, 3):
             layer(torch.ones(size, 4))
     record = mode.record()
@@ -238,7 +239,7 @@ def test_a_call_that_fell_back_is_recorded_like_its_error() -> None:
 
 
 def test_a_call_that_fails_is_counted_and_its_error_propagates() -> None:
-    with ed.RecordingMode(CORE) as mode, pytest.raises(RuntimeError, match="size of tensor a"):
+    with RecordingMode(CORE) as mode, pytest.raises(RuntimeError, match="size of tensor a"):
         torch.ones(2) + torch.ones(3)
     record = mode.record()
     assert sites_of(record, "aten.add.Tensor")[0].failed == 1
@@ -246,7 +247,7 @@ def test_a_call_that_fails_is_counted_and_its_error_propagates() -> None:
 
 
 def test_the_error_that_left_the_mode_is_in_the_metadata() -> None:
-    mode = ed.RecordingMode(CORE)
+    mode = RecordingMode(CORE)
     with pytest.raises(ValueError, match="two"), mode:
         raise ValueError("one\ntwo")
     assert mode.record().metadata.error == "ValueError: one"
@@ -256,7 +257,7 @@ def test_the_error_that_left_the_mode_is_in_the_metadata() -> None:
 
 
 def test_threads_are_counted_separately_and_in_total() -> None:
-    mode = ed.RecordingMode(FEW, cache=ed.ProgramCache())
+    mode = RecordingMode(FEW, cache=ed.ProgramCache())
 
     def work() -> None:
         with mode:
@@ -294,7 +295,7 @@ def test_threads_of_autograd_are_recorded() -> None:
             return grad, None
 
     x = torch.ones(3, requires_grad=True)
-    with ed.BackendRecorder() as seen, ed.RecordingMode(CORE) as mode:
+    with ed.BackendRecorder() as seen, RecordingMode(CORE) as mode:
         for _ in range(2):
             Deep.apply(x, 70).sum().backward()
     record = mode.record()
@@ -308,7 +309,7 @@ def test_threads_of_autograd_are_recorded() -> None:
 
 
 def test_a_mode_entered_twice_counts_each_call_and_each_kernel_once() -> None:
-    with ed.BackendRecorder() as seen, ed.RecordingMode(CORE) as mode, mode:
+    with ed.BackendRecorder() as seen, RecordingMode(CORE) as mode, mode:
         F.silu(torch.ones(3))
     record = mode.record()
     assert {site.op: site.calls for site in record.sites} == {"aten.ones.default": 1, "aten.silu.default": 1}
@@ -319,7 +320,7 @@ def test_a_mode_entered_twice_counts_each_call_and_each_kernel_once() -> None:
 def test_bodies_of_higher_order_ops_are_recorded() -> None:
     from torch._higher_order_ops.cond import cond_op
 
-    with ed.RecordingMode(CORE) as mode:
+    with RecordingMode(CORE) as mode:
         cond_op(torch.tensor(True), lambda x: F.silu(x), lambda x: x, (torch.ones(2),))
     record = mode.record()
     assert sites_of(record, "aten.silu.default")[0].calls == 1
@@ -332,7 +333,7 @@ def test_a_mode_that_cannot_be_entered_leaves_no_state(monkeypatch: pytest.Monke
     def refuses(self: Any) -> Any:
         raise RuntimeError("not now")
 
-    mode = ed.RecordingMode(CORE)
+    mode = RecordingMode(CORE)
     with monkeypatch.context() as patched:
         patched.setattr(ed.EagerDecompMode, "__enter__", refuses)
         with pytest.raises(RuntimeError, match="not now"), mode:

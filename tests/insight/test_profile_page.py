@@ -14,10 +14,10 @@ from profile_records import GELU, MUL, RECORD, gap
 
 from eagerdecomp.cli.main import main
 from eagerdecomp.host.source_lines import Line
-from eagerdecomp.insight.profile.html import page
-from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.rows import Bucket, Bypass, Flow, Metadata, Miss, Site
-from eagerdecomp.insight.profile.summary import Digest
+from eagerdecomp.profile.html import page
+from eagerdecomp.profile.record import Record
+from eagerdecomp.profile.rows import Bucket, Bypass, Flow, Metadata, Miss, Site
+from eagerdecomp.profile.summary import Digest
 
 NASTY = '</script></title></style></svg><img src=x onerror="window.broken=1">\'&<b>'
 

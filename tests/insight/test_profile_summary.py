@@ -6,9 +6,9 @@ import json
 
 from profile_records import CAT, ERF, GELU, LINES, MUL, RECORD, gap
 
-from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.rows import Metadata
-from eagerdecomp.insight.profile.summary import Digest, file_name
+from eagerdecomp.profile.record import Record
+from eagerdecomp.profile.rows import Metadata
+from eagerdecomp.profile.summary import Digest, file_name
 
 
 def test_calls_of_an_op_add_up_over_its_lines() -> None:

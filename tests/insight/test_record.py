@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from eagerdecomp import EagerDecompError, Record, RecordError
-from eagerdecomp.insight.profile.record import Line
-from eagerdecomp.insight.profile.rows import Bucket, Bypass, Event, Flow, KernelEvent, Metadata, Miss, Site, Unsupported
+from eagerdecomp import EagerDecompError, FileError
+from eagerdecomp.profile import Record
+from eagerdecomp.profile.record import Line
+from eagerdecomp.profile.rows import Bucket, Bypass, Event, Flow, KernelEvent, Metadata, Miss, Site, Unsupported
 
 RECORD = Record(
     Metadata(
@@ -86,7 +87,7 @@ def changed(**values: Any) -> str:
     ],
 )
 def test_json_that_is_not_a_record_raises_with_one_line(text: str, fault: str) -> None:
-    with pytest.raises(RecordError, match=fault) as caught:
+    with pytest.raises(FileError, match=fault) as caught:
         Record.from_json(text)
     assert isinstance(caught.value, (EagerDecompError, ValueError))
     assert "\n" not in str(caught.value)

@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from recorded_runs import FEW, run_recorded, sites_of, small_net, train
 
-import eagerdecomp as ed
-from eagerdecomp.insight.profile import counters
-from eagerdecomp.insight.profile import mode as recording
+from eagerdecomp.profile import RecordingMode, counters
+from eagerdecomp.profile import mode as recording
 
 # -- time, and bounds ------------------------------------------------------------------------------------------------------------
 
@@ -74,7 +73,7 @@ def test_a_record_does_not_grow_with_the_run() -> None:
     model = small_net()
 
     def size(steps: int) -> int:
-        with ed.RecordingMode(FEW, timeline=100) as mode:
+        with RecordingMode(FEW, timeline=100) as mode:
             train(model, [2] * steps)
         return len(mode.record().to_json())
 

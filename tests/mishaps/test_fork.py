@@ -27,7 +27,7 @@ from eagerdecomp.dispatcher import composites  # noqa: E402
 from eagerdecomp.eager import generators  # noqa: E402
 from eagerdecomp.host import source_lines  # noqa: E402
 from eagerdecomp.insight import blame_mode, compare_mode  # noqa: E402
-from eagerdecomp.insight.profile import mode as recording  # noqa: E402
+from eagerdecomp.profile import mode as recording  # noqa: E402
 from eagerdecomp.runtime import collectives  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -23,6 +23,7 @@ from moments import in_another_thread, state  # noqa: E402
 from on_core import CORE  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
+from eagerdecomp.profile import RecordingMode  # noqa: E402
 
 SMALL = CORE - ["aten.native_layer_norm", "aten.gelu", "aten.gelu_backward", "aten.native_layer_norm_backward"]
 X = torch.arange(6.0).view(2, 3)
@@ -51,7 +52,7 @@ def in_mode() -> AbstractContextManager[Any]:
 
 
 def recorded() -> AbstractContextManager[Any]:
-    return ed.RecordingMode(SMALL, cache=ed.ProgramCache())
+    return RecordingMode(SMALL, cache=ed.ProgramCache())
 
 
 def preflighted() -> AbstractContextManager[Any]:

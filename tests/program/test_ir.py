@@ -9,7 +9,7 @@ import pytest
 import torch
 from programs import S, call, native, program, recorded
 
-import eagerdecomp as ed
+from eagerdecomp.errors import ProgramError
 from eagerdecomp.program.ir import Slot, check, evaluate, map_slots, slots_in
 
 aten = torch.ops.aten
@@ -170,7 +170,7 @@ def test_a_value_read_before_its_call_is_shown_with_the_lines_around_it() -> Non
         [call(S[n], aten.sin.default, S[n - 1] if n != 5 else S[9]) for n in range(1, 11)],
         S[10],
     )
-    with pytest.raises(ed.ProgramError) as caught:
+    with pytest.raises(ProgramError) as caught:
         check(faulty)
     assert str(caught.value) == (
         "malformed program for aten.silu.default: %9 is read before it is assigned\n"
@@ -187,13 +187,13 @@ def test_a_value_read_before_its_call_is_shown_with_the_lines_around_it() -> Non
 
 
 def test_an_error_in_the_first_line_is_shown_with_the_next_lines() -> None:
-    with pytest.raises(ed.ProgramError) as caught:
+    with pytest.raises(ProgramError) as caught:
         check(chain(call(S[2], aten.add.Tensor, S[0], alpha=S[1])))
     assert str(caught.value).splitlines()[1:-2] == [">> %2 = aten.add.Tensor(%0, alpha=%1)", "   return %2"]
 
 
 def test_a_call_must_not_read_its_own_result() -> None:
-    with pytest.raises(ed.ProgramError, match=r"%2 is read before"):
+    with pytest.raises(ProgramError, match=r"%2 is read before"):
         check(chain(call(S[2], aten.sin.default, S[2])))
 
 
@@ -205,16 +205,16 @@ def test_a_slot_assigned_twice_is_rejected(again: Slot) -> None:
         S[1],
         constants=[(S[3], torch.ones(1))],
     )
-    with pytest.raises(ed.ProgramError, match=rf"{again!r} is assigned twice\n.*\n>> {again!r} = aten\.cos"):
+    with pytest.raises(ProgramError, match=rf"{again!r} is assigned twice\n.*\n>> {again!r} = aten\.cos"):
         check(faulty)
 
 
 def test_a_slot_assigned_twice_by_one_call_is_rejected() -> None:
-    with pytest.raises(ed.ProgramError, match=r"%2 is assigned twice"):
+    with pytest.raises(ProgramError, match=r"%2 is assigned twice"):
         check(chain(call([S[2], S[2]], aten.max.dim, S[0], 0)))
 
 
 @pytest.mark.parametrize("result", [S[7], [S[1], (S[7],)]], ids=["bare", "nested"])
 def test_a_result_that_is_never_assigned_is_rejected(result: Any) -> None:
-    with pytest.raises(ed.ProgramError, match=r"the result %7 is never assigned\n.*\n>> return "):
+    with pytest.raises(ProgramError, match=r"the result %7 is never assigned\n.*\n>> return "):
         check(program([S[0]], [call(S[1], aten.sin.default, S[0])], result))

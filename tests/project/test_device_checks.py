@@ -42,8 +42,8 @@ CHECKED: dict[str, dict[str, str]] = {
     "tests/_torch/test_torch_private_tensors.py": {
         "_torch/tensors.py:has_values": "test_has_values_is_true_of_dense_tensors_that_are_not_on_the_meta_device",
     },
-    "tests/backends/test_inductor_hook.py": {
-        "backends/inductor_hook.py:_is_common": "test_programs_on_other_devices_are_declined",
+    "tests/backends/test_inductor.py": {
+        "backends/inductor.py:_is_common": "test_programs_on_other_devices_are_declined",
     },
     "tests/backends/test_numpy.py": {
         "backends/numpy/arrays.py:memory": "test_tensors_without_a_numpy_view_raise",

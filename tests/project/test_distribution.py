@@ -29,6 +29,12 @@ import torch
 from torch import Tensor
 
 import eagerdecomp as ed
+from eagerdecomp.coverage.plan_report import Plan
+from eagerdecomp.diagnosis.explanation import Explanation
+from eagerdecomp.frontends.dynamo import DynamoBackend
+from eagerdecomp.profile import Record, RecordingMode
+from eagerdecomp.runtime.stats import Stats
+from eagerdecomp.verify.findings import BlameReport
 
 
 @ed.register_decomposition("aten.hardswish.default")
@@ -49,18 +55,18 @@ def step(model: torch.nn.Module, batch: Tensor) -> int:
     backend = ed.Backend("mine", ops.with_predicate("aten.silu", is_single), kernels={"aten.mul.Tensor": my_mul})
     with ed.EagerDecompMode(backend, rules=[hardswish], on_unsupported="fallback", verify=ed.Verify(every=10)) as mode:
         model(batch)
-        whole: ed.Explanation = mode.explain("aten.silu", batch)
-    stats: ed.Stats = mode.stats()
+        whole: Explanation = mode.explain("aten.silu", batch)
+    stats: Stats = mode.stats()
     with ed.install(ops, "cpu", cache=ed.ProgramCache()) as handle:
         model(batch)
     calls: dict[str, int] = {name: counted.calls for name, counted in stats.items()}
-    found: ed.Plan = ed.plan(ops)
+    found: Plan = ed.plan(ops)
     print(calls, handle.stats().total, mode.why_missed("aten.silu"), whole, found)
-    with ed.BackendRecorder() as seen, ed.RecordingMode(ops) as recording:
+    with ed.BackendRecorder() as seen, RecordingMode(ops) as recording:
         model(batch)
-    record: ed.Record = recording.record()
-    report: ed.BlameReport = ed.blame(lambda: my_mul(batch, batch), ops)
-    backend_of_compile: ed.DynamoBackend = ed.dynamo_backend(ops)
+    record: Record = recording.record()
+    report: BlameReport = ed.blame(lambda: my_mul(batch, batch), ops)
+    backend_of_compile: DynamoBackend = ed.dynamo_backend(ops)
     print(record, report.found, seen.outside(ops), backend_of_compile.stats())
     try:
         graph: torch.fx.GraphModule = ed.trace(my_mul, ops)(batch, batch)

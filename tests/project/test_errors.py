@@ -11,7 +11,7 @@ import torch
 
 import eagerdecomp as ed
 from eagerdecomp import errors
-from eagerdecomp.errors import Attempt, UnsupportedOpError
+from eagerdecomp.errors import Attempt, ProgramError, UnsupportedOpError
 
 FULL = UnsupportedOpError(
     "aten.silu.default",
@@ -140,7 +140,7 @@ def test_fields_are_tuples_that_a_program_can_read() -> None:
         (ed.EagerDecompError, RuntimeError),
         (ed.OpSetError, ValueError),
         (ed.RuleError, ValueError),
-        (ed.ProgramError, RuntimeError),
+        (ProgramError, RuntimeError),
         (ed.TraceError, ValueError),
         (ed.UnsupportedOpError, RuntimeError),
         (ed.UnsupportedGradientError, ed.UnsupportedOpError),
@@ -174,7 +174,7 @@ def test_every_error_reports_cause_and_cure() -> None:
             assert "Cure: " in (kind.__doc__ or ""), kind
 
 
-@pytest.mark.parametrize("kind", [ed.OpSetError, ed.RuleError, ed.ProgramError])
+@pytest.mark.parametrize("kind", [ed.OpSetError, ed.RuleError, ProgramError])
 def test_plain_errors_survive_pickling(kind: type[Exception]) -> None:
     again = pickle.loads(pickle.dumps(kind("words")))
     assert (type(again), str(again)) == (kind, "words")

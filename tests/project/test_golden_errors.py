@@ -42,7 +42,7 @@ ELSEWHERE = {
     "conformance/devices.py:reached": "a device that is broken",
     "conformance/suite.py:check_again": "a reproducer of another version of the library",
     "conformance/test_kernels.py:_backend": "pytest's options: tests/conformance_suite",
-    "backends/inductor_hook.py:inductor_hook": "no C++ compiler",
+    "backends/inductor.py:inductor_hook": "no C++ compiler",
     "frontends/installation.py:kernel": "a device of its own: examples/npu/tests",
     "device/make.py:_check_unnamed": "a device of its own: tests/device/test_make_device.py",
     "device/storages.py:_rebuild": "a process without the device: tests/device/test_make_device.py",

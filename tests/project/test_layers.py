@@ -14,7 +14,7 @@ pytestmark = pytest.mark.full
 ROOT = Path(eagerdecomp.__file__).parents[1]
 LAYERS = (
     *("errors", "_version", "_torch", "host", "ops", "eager", "program", "rules", "dispatcher", "decomps", "planner", "tracing"),
-    *("diagnosis", "runtime", "verify", "frontends", "device", "backends", "coverage", "insight", "conformance", "cli"),
+    *("diagnosis", "runtime", "verify", "frontends", "device", "backends", "coverage", "insight", "profile", "conformance", "cli"),
     *("", "__main__"),
 )
 FILES = (path.relative_to(ROOT) for path in ROOT.glob("eagerdecomp/**/*.py"))

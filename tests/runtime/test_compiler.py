@@ -9,6 +9,7 @@ import torch
 from programs import S, call, native, program
 
 import eagerdecomp as ed
+from eagerdecomp.errors import ProgramError
 from eagerdecomp.runtime.cache import OpPrograms, ProgramCache
 from eagerdecomp.runtime.compiler import install_program
 
@@ -78,7 +79,7 @@ def test_compiled_code_of_an_evicted_program_is_not_stored() -> None:
 
 
 def test_a_malformed_program_raises_before_it_is_stored() -> None:
-    with pytest.raises(ed.ProgramError, match="%9 is read before it is assigned"):
+    with pytest.raises(ProgramError, match="%9 is read before it is assigned"):
         installed(program([S[0]], [call(S[1], aten.sin.default, S[9])], S[1]))
 
 

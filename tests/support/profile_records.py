@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eagerdecomp.host.source_lines import Line
-from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.rows import Bucket, Flow, Metadata, Miss, Site, Unsupported
+from eagerdecomp.profile.record import Record
+from eagerdecomp.profile.rows import Bucket, Flow, Metadata, Miss, Site, Unsupported
 
 GELU, MUL, ERF, CAT = "aten.gelu.default", "aten.mul.Tensor", "aten.erf.default", "aten.cat.default"
 

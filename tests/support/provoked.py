@@ -26,8 +26,10 @@ from eagerdecomp.cli import main
 from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.manifest import parse_manifest, read_manifest
 from eagerdecomp.conformance.results import Report
+from eagerdecomp.coverage.plan_report import Plan  # noqa: F401 - some code below is text
 from eagerdecomp.device import make_device
 from eagerdecomp.ops.call_text import parse_call
+from eagerdecomp.profile import Record, RecordingMode  # noqa: F401
 from eagerdecomp.program.ir import KernelCall, Program, Slot, check
 from eagerdecomp.rules.link import link
 from eagerdecomp.rules.rule import library_rule, rule
@@ -137,7 +139,7 @@ _text('ed.Verify(on_difference="ignore")')
 _text("ed.Verify(tolerance=0.5)")
 _text("ed.ProgramCache(limit_per_op=0)")
 _text("ed.ProgramCache(limit_per_op=1.5)")
-_text("ed.RecordingMode(core(), timeline=1.5)")
+_text("RecordingMode(core(), timeline=1.5)")
 _text("ed.EagerDecompMode(core(), cache=ed.ProgramCache)")
 _text('ed.EagerDecompMode(core(), preflight="no")')
 _text('ed.EagerDecompMode(core(), host_random="cpu")')
@@ -363,9 +365,9 @@ _text("net = torch.nn.Linear(2, 2); ed.plan(core(), model=lambda: (net.double(),
 _text('ed.plan(core(), ops=["aten.sigmiod"])')
 _text("ed.plan(core(), model=lambda: (lambda x: x[0].undefined, x))")
 _text('ed.plan(core(), ops=["aten.relu.default"]).unmet("perfect")')
-_text("ed.Plan.from_json('{}')")
-_text("ed.Plan.from_json('nothing')")
-_text("ed.Plan.from_json('[' * 100_000)")
+_text("Plan.from_json('{}')")
+_text("Plan.from_json('nothing')")
+_text("Plan.from_json('[' * 100_000)")
 _text('ed.plan(core(), ops=["aten.relu.default"])["aten.mul.Tensor"]')
 _text("ed.dynamo_backend(core(), whole_graphs=True)")
 _text('ed.compare(lambda: silu(x), "natve", core())')
@@ -374,7 +376,7 @@ _text('ed.compare(lambda: silu(x), ed.Backend("far", core(), device_type="cuda")
 # -- files ------------------------------------------------------------------------------------------------------------------------
 
 
-with ed.RecordingMode(core()) as _recording:
+with RecordingMode(core()) as _recording:
     silu(x)
 RECORD = _recording.record().to_json()
 
@@ -393,12 +395,12 @@ def report() -> Report:
     return run_conformance(core(), ops=["aten.neg.default"], profile="quick", isolate=False)
 
 
-_text("ed.Record.from_json('nothing')")
-_text("ed.Record.from_json('{}')")
-_text("""ed.Record.from_json('{"format": "eagerdecomp record", "version": 99}')""")
-_text("""ed.Record.from_json('{"format": "eagerdecomp record", "version": 1}')""")
-_text("ed.Record.from_json(without_lines(RECORD))")
-_text("ed.Record.from_json(with_wrong_note(RECORD))")
+_text("Record.from_json('nothing')")
+_text("Record.from_json('{}')")
+_text("""Record.from_json('{"format": "eagerdecomp record", "version": 99}')""")
+_text("""Record.from_json('{"format": "eagerdecomp record", "version": 1}')""")
+_text("Record.from_json(without_lines(RECORD))")
+_text("Record.from_json(with_wrong_note(RECORD))")
 _text("Report.from_json('nothing')")
 _text("Report.from_json('[]')")
 _text("""Report.from_json('{"format": 99, "results": []}')""")

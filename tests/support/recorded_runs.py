@@ -10,8 +10,10 @@ import torch.nn.functional as F
 from on_core import CORE
 
 import eagerdecomp as ed
-from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.rows import Site
+from eagerdecomp.profile import RecordingMode
+from eagerdecomp.profile.record import Record
+from eagerdecomp.profile.rows import Site
+from eagerdecomp.runtime.stats import Stats
 
 FEW = CORE - ["aten.gelu", "aten.gelu_backward", "aten.native_layer_norm"]
 
@@ -34,7 +36,7 @@ def sites_of(record: Record, op: str) -> list[Site]:
     return [site for site in record.sites if site.op == op]
 
 
-def run_recorded(run: Callable[[], object], ops: Any = CORE, **options: Any) -> tuple[Record, ed.Stats]:
-    with ed.RecordingMode(ops, cache=ed.ProgramCache(), **options) as mode:
+def run_recorded(run: Callable[[], object], ops: Any = CORE, **options: Any) -> tuple[Record, Stats]:
+    with RecordingMode(ops, cache=ed.ProgramCache(), **options) as mode:
         run()
     return mode.record(), mode.stats()

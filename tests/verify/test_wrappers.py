@@ -26,6 +26,8 @@ from verify_modes import EVERY_CALL, RECORD_EVERY_CALL, WrongBetween, inexact_si
 import eagerdecomp as ed
 from conformance.cases import Selection, cases, differentiable, full_name, opinfos
 from conformance.judge import clone_arguments
+from eagerdecomp.profile import RecordingMode
+from eagerdecomp.verify.policy import Verified
 
 aten = torch.ops.aten
 
@@ -57,7 +59,7 @@ def to_hold(dtype: torch.dtype) -> list[Any]:
     return [info for info in opinfos() if dtype in info.dtypes]
 
 
-def held(info: Any, dtype: torch.dtype, samples: int) -> ed.Verified:
+def held(info: Any, dtype: torch.dtype, samples: int) -> Verified:
     """Run samples of an OpInfo and their gradients twice under verification; return the findings."""
     mode = ed.EagerDecompMode(CORE, verify=RECORD_EVERY_CALL, on_unsupported="fallback")
     selection = Selection(samples=samples, dtype=dtype, grad=dtype.is_floating_point or dtype.is_complex)
@@ -158,7 +160,7 @@ def test_without_verify_the_handlers_are_not_wrapped() -> None:
             run_silu()
         run = mode._entries[aten.silu.default._op].run
         assert Path(run.__code__.co_filename).parent.name != "verify"
-    assert none.verified == ed.Verified()
+    assert none.verified == Verified()
 
 
 # -- what it may not disturb --------------------------------------------------------------------------------------------------
@@ -322,7 +324,7 @@ def test_an_installed_backend_is_verified() -> None:
 
 def test_a_recording_mode_is_verified_and_names_the_kernel_with_its_location() -> None:
     backend = ed.Backend("wrong", ed.core_aten(), {"aten.sigmoid.default": inexact_sigmoid})
-    with ed.RecordingMode(backend, verify=RECORD_EVERY_CALL) as mode:
+    with RecordingMode(backend, verify=RECORD_EVERY_CALL) as mode:
         run_silu()
     (blame,) = mode.verified.found
     assert "inexact_sigmoid" in blame.culprit.name

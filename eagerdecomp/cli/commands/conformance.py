@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from eagerdecomp.cli.arguments.shared import FAILED, INTERRUPTED, NOTHING_EXERCISED
 from eagerdecomp.cli.commands.command import Command, called, device_backend, output_file, shown
-from eagerdecomp.errors import ConformanceError
+from eagerdecomp.errors import FileError
 from eagerdecomp.host.import_path import UsageError, object_of
 from eagerdecomp.host.progress import Progress
 from eagerdecomp.ops.backend import Backend, as_backend
@@ -45,7 +45,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.absences:
         try:
             declared = read_manifest(args.absences)
-        except ConformanceError as error:
+        except FileError as error:
             raise UsageError(f"--absences {error}") from None
     if args.ops in NAMED_SETS or (args.ops and (":" in args.ops or os.path.isfile(args.ops))):
         raise UsageError(

@@ -15,7 +15,7 @@ from eagerdecomp.cli.commands.command import Command, backend_from, called, devi
 from eagerdecomp.coverage.analysis import aten_ops, plan
 from eagerdecomp.coverage.opinfo_allowlist import allowlist_of, opinfos
 from eagerdecomp.coverage.plan_report import Plan
-from eagerdecomp.errors import PlanError
+from eagerdecomp.errors import ArgumentError, FileError
 from eagerdecomp.host.import_path import object_of
 from eagerdecomp.host.progress import PartDone, Progress
 from eagerdecomp.ops.backend import Backend, as_backend
@@ -28,15 +28,15 @@ def _run(args: argparse.Namespace) -> int:
     named = f"{args.ops_option} {args.ops}" if args.ops_option else ""
     backend = device_backend(args, named) or as_backend(backend_from(args.ops, args.ops_option))
     if args.require == "no-worse" and not args.compare:
-        raise PlanError("--require no-worse compares with an earlier plan: pass it with --compare OLD.json")
+        raise ArgumentError("--require no-worse compares with an earlier plan: pass it with --compare OLD.json")
     if args.model and args.match:
-        raise PlanError("--model and --match exclude each other: pass one of them")
+        raise ArgumentError("--model and --match exclude each other: pass one of them")
     if args.allowlist and (args.model or args.match):
-        raise PlanError("--allowlist needs a plan of all of ATen: remove --model and --match")
+        raise ArgumentError("--allowlist needs a plan of all of ATen: remove --model and --match")
     old = _older(args.compare) if args.compare else None
     model = object_of("--model", args.model) if args.model else None
     if model is not None and not callable(model):
-        raise PlanError(f"--model {args.model}: expected a function that returns a model and its inputs, found {model!r}")
+        raise ArgumentError(f"--model {args.model}: expected a function that returns a model and its inputs, found {model!r}")
     factory = functools.partial(called, "--model", args.model, model) if model is not None else None
     wanted = _matching(args.match)
     rules = rules_of(args.rules)[0] if args.rules else ()
@@ -101,16 +101,16 @@ def _matching(expression: str | None) -> list[Any] | None:
         pattern = re.compile(expression)
     except re.error as error:
         hint = "Put \\ before a special character"
-        raise PlanError(f"--match {expression}: this is not a valid regular expression: {error}. {hint}") from None
+        raise ArgumentError(f"--match {expression}: this is not a valid regular expression: {error}. {hint}") from None
     except (RecursionError, OverflowError):
-        raise PlanError("--match: this regular expression is too long or too deeply nested for Python") from None
+        raise ArgumentError("--match: this regular expression is too long or too deeply nested for Python") from None
     known = aten_ops()
     found = [op for op in known if pattern.search(str(op))]
     if not found:
         packets = sorted({str(op).split(".")[1] for op in known})
         close = difflib.get_close_matches(expression.removeprefix("aten."), packets, n=3)
         hint = f" Did you mean {', '.join(close)}?" if close else ""
-        raise PlanError(f"--match {expression}: no ATen op has such a name.{hint}")
+        raise ArgumentError(f"--match {expression}: no ATen op has such a name.{hint}")
     return found
 
 
@@ -119,13 +119,13 @@ def _older(name: str) -> Plan:
         text = Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise PlanError(
+        raise FileError(
             f"--compare {name}: cannot read this file: {reason}. Write a plan with: eagerdecomp plan --json FILE"
         ) from None
     try:
         return Plan.from_json(text)
-    except PlanError as error:
-        raise PlanError(f"--compare {name}: {error}") from None
+    except FileError as error:
+        raise FileError(f"--compare {name}: {error}") from None
 
 
 COMMAND = Command("plan", _run)

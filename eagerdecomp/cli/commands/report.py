@@ -8,11 +8,11 @@ import os
 from pathlib import Path
 
 from eagerdecomp.cli.commands.command import Command, output_file, shown
-from eagerdecomp.errors import RecordError
+from eagerdecomp.errors import FileError
 from eagerdecomp.host.import_path import UsageError
-from eagerdecomp.insight.profile.html import page
-from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.summary import Digest
+from eagerdecomp.profile.html import page
+from eagerdecomp.profile.record import Record
+from eagerdecomp.profile.summary import Digest
 
 __all__ = ["COMMAND"]
 
@@ -46,7 +46,7 @@ def _record(name: str) -> Record:
         ) from None
     try:
         return Record.from_json(text)
-    except RecordError as error:
+    except FileError as error:
         raise UsageError(f"{name}: {error}") from None
 
 

@@ -52,8 +52,8 @@ def _run(args: argparse.Namespace) -> int:
     from eagerdecomp._torch.ops import op_named
     from eagerdecomp.backends.recorder import BackendRecorder
     from eagerdecomp.frontends.mode import EagerDecompMode
-    from eagerdecomp.insight.profile.mode import RecordingMode
     from eagerdecomp.ops.schema import facts_of
+    from eagerdecomp.profile.mode import RecordingMode
 
     ops, keep = backend_from(args.ops, args.ops_option), kept_ops(args.keep)
     if args.preflight and args.on_unsupported == "fallback":

@@ -12,7 +12,7 @@ import torch
 
 from eagerdecomp.cli.arguments.shared import FAILED
 from eagerdecomp.cli.commands.command import Command, called, kept_ops, output_file, rules_of, set_from, shown
-from eagerdecomp.errors import EagerDecompError, TraceRequestError
+from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.frontends.fx.capture import trace
 from eagerdecomp.host.import_path import UsageError, object_of
 from eagerdecomp.host.source_lines import fault_in_words
@@ -30,8 +30,6 @@ def _run(args: argparse.Namespace) -> int:
     with output_file("--json", args.json) as write:
         try:
             graph = trace(function, ops, rules=rules, keep=keep, symbolic=symbolic or None)(*given, **named)
-        except TraceRequestError as error:
-            raise UsageError(f"--{error}") from None
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError) as error:
             if isinstance(error, EagerDecompError):
                 raise

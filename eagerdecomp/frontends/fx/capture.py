@@ -17,7 +17,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
 from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp._torch.tensors import FakeTensorMode
-from eagerdecomp.errors import TraceError, TraceRequestError
+from eagerdecomp.errors import ArgumentError, TraceError
 from eagerdecomp.frontends.fx.graph_module import Trace, input_text
 from eagerdecomp.frontends.fx.names import argument_names, names_held, safe
 from eagerdecomp.frontends.fx.recorder import GraphRecorder
@@ -68,7 +68,8 @@ def trace(
 
     Raises:
         TraceError: by the returned function, if `fn` cannot be traced for these arguments, for example because a rule reads a
-            symbolic size; `TraceRequestError` if `symbolic` names no tensor or dimension.
+            symbolic size.
+        ArgumentError: by the returned function, if `symbolic` names no tensor or dimension.
         OpSetError: for an unknown op name, or an op that cannot be kept.
         RuleError: for two rules for one op.
         UnsupportedOpError: for a call without a route.
@@ -115,7 +116,7 @@ class _Capture:
         placed = {**{name: name for name in names}, **dict(zip(own, names, strict=True))}
         unknown = [name for name in symbolic if name not in placed]
         if unknown:
-            raise TraceRequestError(
+            raise ArgumentError(
                 f"symbolic: the function has no tensor input {unknown[0]!r}. Its inputs are: {', '.join(own) or 'none'}"
             )
         dims = {placed[name]: (dim,) if isinstance(dim, int) else tuple(dim) for name, dim in symbolic.items()}
@@ -141,7 +142,7 @@ class _Capture:
             return self._sizes.fake(value, dims)
         except (AttributeError, IndexError):
             shown = input_text(value)
-            raise TraceRequestError(
+            raise ArgumentError(
                 f"symbolic: {name} is {shown} and has no dimension {', '.join(map(str, dims))}. Name one of its dimensions"
             ) from None
 

@@ -20,10 +20,11 @@ from xla import calls, memory
 from xla.train import train
 
 import eagerdecomp as ed
+from eagerdecomp.frontends.installation import Installation
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _installed() -> Iterator[ed.Installation]:
+def _installed() -> Iterator[Installation]:
     with ed.install(xla.backend) as handle:
         yield handle
 

@@ -15,10 +15,11 @@ from xla.kernels import FAMILIES
 
 import eagerdecomp as ed
 from eagerdecomp.conformance import run_conformance
+from eagerdecomp.frontends.installation import Installation
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _installed() -> Iterator[ed.Installation]:
+def _installed() -> Iterator[Installation]:
     with ed.install(xla.backend) as handle:
         yield handle
 

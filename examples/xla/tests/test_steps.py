@@ -17,10 +17,11 @@ from torch.utils.checkpoint import checkpoint
 from xla.steps import _State
 
 import eagerdecomp as ed
+from eagerdecomp.frontends.installation import Installation
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _installed() -> Iterator[ed.Installation]:
+def _installed() -> Iterator[Installation]:
     with ed.install(xla.backend) as handle:
         yield handle
 

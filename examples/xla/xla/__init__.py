@@ -19,6 +19,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 
 import eagerdecomp as ed  # noqa: E402
+from eagerdecomp.frontends.installation import Installation  # noqa: E402
 from xla import device, device_kernels, programs  # noqa: E402
 from xla.calls import counts, reset_counts  # noqa: E402
 from xla.steps import Step, StepError, compile_step  # noqa: E402
@@ -43,6 +44,6 @@ checked = ed.Backend(
 
 
 @functools.cache
-def install() -> ed.Installation:
+def install() -> Installation:
     """Bring the device the ops that its set lacks, in every thread, until the process ends."""
     return ed.install(backend)

@@ -11,6 +11,7 @@ from compare import assert_same
 from programs import S, call, native, program, reads_nothing_dead, record
 
 import eagerdecomp as ed
+from eagerdecomp.errors import ProgramError
 from eagerdecomp.program import passes
 from eagerdecomp.program.ir import Program, check, evaluate
 from eagerdecomp.program.passes import PIPELINE, optimise
@@ -176,5 +177,5 @@ def test_a_pass_that_breaks_a_program_is_named(monkeypatch: pytest.MonkeyPatch) 
         return program([S[0]], [call(S[1], aten.sin.default, S[5])], S[1])
 
     monkeypatch.setattr(passes, "PIPELINE", (("breaks", breaks), *PIPELINE))
-    with pytest.raises(ed.ProgramError, match="%5 is read before it is assigned"):
+    with pytest.raises(ProgramError, match="%5 is read before it is assigned"):
         optimise(program([S[0]], [], S[0]))

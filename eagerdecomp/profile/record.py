@@ -8,10 +8,10 @@ from dataclasses import asdict, astuple, dataclass, fields
 from math import isfinite
 from typing import Any, TypeVar
 
-from eagerdecomp.errors import RecordError
+from eagerdecomp.errors import FileError
 from eagerdecomp.host.source_lines import Line
-from eagerdecomp.insight.profile.perfetto import trace_text
-from eagerdecomp.insight.profile.rows import Bucket, Bypass, Event, Flow, KernelEvent, Metadata, Miss, Site, Unsupported
+from eagerdecomp.profile.perfetto import trace_text
+from eagerdecomp.profile.rows import Bucket, Bypass, Event, Flow, KernelEvent, Metadata, Miss, Site, Unsupported
 
 __all__ = ["Line", "Record"]
 
@@ -46,7 +46,7 @@ class Record:
     Examples:
         >>> import torch
         >>> import eagerdecomp as ed
-        >>> with ed.RecordingMode(ed.core_aten()) as mode:
+        >>> with RecordingMode(ed.core_aten()) as mode:
         ...     y = torch.nn.functional.silu(torch.ones(2))
         >>> record = mode.record()
         >>> [(site.op, site.calls) for site in record.sites if "silu" in site.op]
@@ -100,16 +100,16 @@ class Record:
             text: the JSON text.
 
         Raises:
-            RecordError: for any other text, and for a record of another version.
+            FileError: for any other text, and for a record of another version.
         """
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise RecordError(f"this is not a record of a run ({error}). {_WRITE_ONE}") from None
+            raise FileError(f"this is not a record of a run ({error}). {_WRITE_ONE}") from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise RecordError(f'this is not a record of a run (it has no "format": "{FORMAT}"). {_WRITE_ONE}')
+            raise FileError(f'this is not a record of a run (it has no "format": "{FORMAT}"). {_WRITE_ONE}')
         if data.get("version") != VERSION:
-            raise RecordError(
+            raise FileError(
                 f"this record has version {data.get('version')!r}, and this eagerdecomp reads version {VERSION}. {_WRITE_AGAIN}"
             )
         try:
@@ -130,13 +130,13 @@ class Record:
             )
             made = _checked(whole)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise RecordError(f"this record is damaged ({type(error).__name__}: {error}). {_WRITE_AGAIN}") from None
+            raise FileError(f"this record is damaged ({type(error).__name__}: {error}). {_WRITE_AGAIN}") from None
         placed: tuple[Site | Miss | Bypass | Unsupported | Event, ...]
         placed = (*made.sites, *made.misses, *made.bypasses, *made.unsupported, *made.events)
         for one in placed:
             if not 0 <= one.line < len(made.lines):
                 words = f"{one.op} refers to line {one.line} of {len(made.lines)}"
-                raise RecordError(f"this record is damaged ({words}). {_WRITE_AGAIN}")
+                raise FileError(f"this record is damaged ({words}). {_WRITE_AGAIN}")
         return made
 
 

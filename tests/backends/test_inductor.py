@@ -14,8 +14,8 @@ import torch
 from compare import assert_same
 
 import eagerdecomp as ed
-from eagerdecomp.backends import inductor_hook as inductor
-from eagerdecomp.backends.inductor_hook import _declines, cpp_compiler, inductor_hook
+from eagerdecomp.backends import inductor
+from eagerdecomp.backends.inductor import _declines, cpp_compiler, inductor_hook
 from eagerdecomp.program.compile_hook import HITS_BEFORE_FUSING
 
 aten = torch.ops.aten

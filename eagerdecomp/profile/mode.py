@@ -27,12 +27,12 @@ from eagerdecomp.errors import ArgumentError, UnsupportedOpError
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines
-from eagerdecomp.insight.profile.counters import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
-from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.rows import Metadata, Miss, Unsupported
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, OpSet
+from eagerdecomp.profile.counters import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
+from eagerdecomp.profile.record import Record
+from eagerdecomp.profile.rows import Metadata, Miss, Unsupported
 from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.runtime.entry import Entry
 
@@ -69,7 +69,7 @@ class RecordingMode(EagerDecompMode):
         >>> import torch
         >>> import eagerdecomp as ed
         >>> x = torch.ones(2)
-        >>> with ed.RecordingMode(ed.core_aten()) as mode:
+        >>> with RecordingMode(ed.core_aten()) as mode:
         ...     y = torch.nn.functional.silu(x)
         >>> [site.op for site in mode.record().sites]
         ['aten.silu.default']

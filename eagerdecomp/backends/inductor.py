@@ -79,8 +79,8 @@ def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callabl
 
     Examples:
         >>> import eagerdecomp as ed
-        >>> backend = ed.Backend("cpu", ed.core_aten() - ["aten.gelu"], compile=ed.inductor_hook)
-        >>> backend.compile is ed.inductor_hook
+        >>> backend = ed.Backend("cpu", ed.core_aten() - ["aten.gelu"], compile=inductor_hook)
+        >>> backend.compile is inductor_hook
         True
     """
     if _declines(graph):

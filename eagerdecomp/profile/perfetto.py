@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from eagerdecomp.host.source_lines import Line
-from eagerdecomp.insight.profile.rows import Bucket, Event, Metadata
+from eagerdecomp.profile.rows import Bucket, Event, Metadata
 
 __all__ = ["trace_text"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.host.source_lines import UserLines
-from eagerdecomp.insight.profile.rows import Bucket, Bypass, Event, Flow, KernelEvent, Site
+from eagerdecomp.profile.rows import Bucket, Bypass, Event, Flow, KernelEvent, Site
 
 __all__ = ["OUTCOMES", "Call", "Tally", "Timeline", "buckets_of", "bypasses_of", "flows_of", "sites_of"]
 

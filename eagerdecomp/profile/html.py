@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from eagerdecomp.host.html import count_text, counted, duration_text, render
-from eagerdecomp.insight.profile.charts import Ribbon, Steps, columns, flow
-from eagerdecomp.insight.profile.rows import Bucket, Flow, Metadata
-from eagerdecomp.insight.profile.summary import Counts, Digest, file_name, place_text
 from eagerdecomp.ops.passthrough import is_passthrough_name
+from eagerdecomp.profile.charts import Ribbon, Steps, columns, flow
+from eagerdecomp.profile.rows import Bucket, Flow, Metadata
+from eagerdecomp.profile.summary import Counts, Digest, file_name, place_text
 
 __all__ = ["page"]
 
@@ -31,7 +31,7 @@ def page(digest: Digest) -> str:
     title = f"{file_name(metadata.script) or 'A run'} on {metadata.op_set}"
     links = {row.op: f"op-{place}" for place, row in enumerate(digest.ops)}
     return render(
-        "eagerdecomp.insight.profile",
+        "eagerdecomp.profile",
         "record.html.jinja",
         title=title,
         digest=digest,

@@ -11,9 +11,9 @@ from typing import Any
 from eagerdecomp.diagnosis.gaps import choose_kernels_to_add
 from eagerdecomp.host.html import count_text, counted, duration_text
 from eagerdecomp.host.source_lines import Line
-from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.rows import Flow, Site
 from eagerdecomp.ops.passthrough import is_passthrough_name
+from eagerdecomp.profile.record import Record
+from eagerdecomp.profile.rows import Flow, Site
 
 __all__ = ["Counts", "Digest", "LineRow", "OpRow", "Wanted", "file_name", "place_text"]
 

@@ -9,7 +9,7 @@ from eagerdecomp.host.html import render
 
 __all__ = ["Ribbon", "Steps", "columns", "flow", "short_name"]
 
-_PACKAGE = "eagerdecomp.insight.profile"
+_PACKAGE = "eagerdecomp.profile"
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Recording of a run, and its reports."""
