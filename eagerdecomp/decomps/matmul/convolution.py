@@ -401,3 +401,29 @@ def _nnpack(input: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequenc
         return NotImplemented
     result = aten.convolution.default(input, weight, bias, _per_dim(stride, 2), _per_dim(padding, 2), [1, 1], False, [0, 0], 1)
     return in_format(result, torch.contiguous_format)
+
+
+@rule("aten.im2col.default")
+def _im2col(
+    self: Tensor, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+) -> Any:
+    """Return the columns: a copy of a view of the padded image with all windows."""
+    shape = self.shape
+    rank = len(shape)
+    if not self.dtype.is_floating_point or not self.numel() or rank < 3 or rank > 4:
+        return NotImplemented
+    if not len(kernel_size) == len(dilation) == len(padding) == len(stride) == 2:
+        return NotImplemented
+    (tall, wide), (row_step, column_step), (above, beside), (down, across) = kernel_size, dilation, padding, stride
+    if tall < 1 or wide < 1 or row_step < 1 or column_step < 1 or down < 1 or across < 1 or above < 0 or beside < 0:
+        return NotImplemented
+    rows = (shape[-2] + 2 * above - row_step * (tall - 1) - 1) // down + 1
+    columns = (shape[-1] + 2 * beside - column_step * (wide - 1) - 1) // across + 1
+    if rows < 1 or columns < 1:
+        return NotImplemented
+    padded = aten.constant_pad_nd.default(self, [beside, beside, above, above]) if above or beside else self
+    *outer, row, column = padded.stride()
+    strides = [*outer, row_step * row, column_step * column, down * row, across * column]
+    windows = aten.as_strided.default(padded, [*shape[:-2], tall, wide, rows, columns], strides)
+    taps = aten.clone.default(windows, memory_format=torch.contiguous_format)
+    return aten.view.default(taps, [*shape[:-3], shape[-3] * tall * wide, rows * columns])

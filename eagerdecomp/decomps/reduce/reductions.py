@@ -1,4 +1,4 @@
-"""Reductions to one value or one row: extremes, order statistics, equality, deviations."""
+"""Reductions to one value or one row: extremes, order statistics, equality, deviations, traces."""
 
 from __future__ import annotations
 
@@ -187,3 +187,12 @@ rule("aten.max.default")(_extreme(op_called("aten.amax.default")))
 rule("aten.min.default")(_extreme(op_called("aten.amin.default")))
 rule("aten.median.default", recorded=True)(_flattened(_median))
 rule("aten.nanmedian.default", recorded=True)(_flattened(_nanmedian))
+
+
+@rule("aten.trace.default")
+def _trace(self: Tensor) -> Any:
+    return (
+        aten.sum.dim_IntList(aten.diagonal.default(self), [0])
+        if self.dim() == 2 and self.dtype.is_floating_point
+        else aten.trace.default(self)
+    )

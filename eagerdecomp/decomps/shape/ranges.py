@@ -1,4 +1,4 @@
-"""`linspace` and `logspace`, with the steps and roundings of eager's kernels."""
+"""`arange`, `linspace` and `logspace`, with the steps and roundings of eager's kernels."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_complex, wide_float
 
 aten = torch.ops.aten
+
+
+@rule("aten.arange.default")
+def _arange(end: Any, **kwargs: Any) -> Any:
+    return aten.arange.start_step(0, end, 1, **kwargs)
+
+
+@rule("aten.arange.start")
+def _arange_start(start: Any, end: Any, **kwargs: Any) -> Any:
+    return aten.arange.start_step(start, end, 1, **kwargs)
 
 
 def _linspace_of_half(start: Any, end: Any, steps: int, dtype: torch.dtype, device: Any) -> Tensor:

@@ -120,32 +120,6 @@ def _channel_shuffle(self: Tensor, groups: int) -> Any:
     return in_format_of(aten.reshape.default(aten.transpose.int(grouped, 1, 2), shape), self)
 
 
-@rule("aten.im2col.default")
-def _im2col(
-    self: Tensor, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
-) -> Any:
-    """Return the columns: a copy of a view of the padded image with all windows."""
-    shape = self.shape
-    rank = len(shape)
-    if not self.dtype.is_floating_point or not self.numel() or rank < 3 or rank > 4:
-        return NotImplemented
-    if not len(kernel_size) == len(dilation) == len(padding) == len(stride) == 2:
-        return NotImplemented
-    (tall, wide), (row_step, column_step), (above, beside), (down, across) = kernel_size, dilation, padding, stride
-    if tall < 1 or wide < 1 or row_step < 1 or column_step < 1 or down < 1 or across < 1 or above < 0 or beside < 0:
-        return NotImplemented
-    rows = (shape[-2] + 2 * above - row_step * (tall - 1) - 1) // down + 1
-    columns = (shape[-1] + 2 * beside - column_step * (wide - 1) - 1) // across + 1
-    if rows < 1 or columns < 1:
-        return NotImplemented
-    padded = aten.constant_pad_nd.default(self, [beside, beside, above, above]) if above or beside else self
-    *outer, row, column = padded.stride()
-    strides = [*outer, row_step * row, column_step * column, down * row, across * column]
-    windows = aten.as_strided.default(padded, [*shape[:-2], tall, wide, rows, columns], strides)
-    taps = aten.clone.default(windows, memory_format=torch.contiguous_format)
-    return aten.view.default(taps, [*shape[:-3], shape[-3] * tall * wide, rows * columns])
-
-
 # -- their gradients, and other moves -------------------------------------------------------------------------------------------
 
 
@@ -166,25 +140,6 @@ def _slice_backward(grad_output: Tensor, input_sizes: Sequence[int], dim: int, s
         return aten.constant_pad_nd.default(grad_output, [0] * (2 * inner) + [start, size - start - count])
     zeros = aten.full.default(input_sizes, 0, dtype=grad_output.dtype, device=grad_output.device)
     return aten.slice_scatter.default(zeros, grad_output, dim, start, end, step)
-
-
-@rule("aten.stack.default")
-def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    shape = tensors[0].shape if tensors else torch.Size()
-    rank, rows = len(shape), True
-    for one in tensors:
-        if one.shape != shape:
-            return NotImplemented
-        if not one.is_contiguous():
-            rows = False
-    if not rank or not -rank <= dim + 1 <= rank + 1 or not (rows or rank < 4 or _any_contiguous(tensors)):
-        return NotImplemented
-    if dim < 0:
-        dim += rank + 1
-    if dim == rank or not rows:
-        return aten.cat.default([aten.unsqueeze.default(one, dim) for one in tensors], dim)
-    count = len(tensors)
-    return aten.view.default(aten.cat.default(tensors, dim), [*shape[:dim], count, *shape[dim:]] if dim else [count, *shape])
 
 
 @rule("aten.reshape.default", whole=True)
@@ -241,11 +196,6 @@ def _inferred(self: Tensor, shape: Sequence[int]) -> Sequence[int]:
         return shape
     others = -math.prod(shape)
     return [self.numel() // others if size == -1 and others > 0 else size for size in shape]
-
-
-def _any_contiguous(tensors: Sequence[Tensor]) -> bool:
-    """Return whether any tensor is contiguous by `suggest_memory_format`. Then eager does not stack into channels last."""
-    return any(suggested_memory_format(one) is torch.contiguous_format for one in tensors)
 
 
 @rule("aten.roll.default")
@@ -320,16 +270,6 @@ def _triangle_in_place(op: OpOverload, lower: bool) -> Callable[..., Any]:
         return self
 
     return triangle
-
-
-@rule("aten.arange.default")
-def _arange(end: Any, **kwargs: Any) -> Any:
-    return aten.arange.start_step(0, end, 1, **kwargs)
-
-
-@rule("aten.arange.start")
-def _arange_start(start: Any, end: Any, **kwargs: Any) -> Any:
-    return aten.arange.start_step(start, end, 1, **kwargs)
 
 
 def _copied(view: OpOverload) -> Callable[..., Any]:
@@ -429,30 +369,6 @@ def _strided(self: Tensor, size: list[int], stride: list[int], offset: int | tor
     if size:
         return reference("as_strided")(self, size, stride, offset)
     return aten.squeeze.dim(reference("as_strided")(self, [1], [1], offset), 0)
-
-
-@rule("aten.block_diag.default")
-def _block_diag(tensors: Sequence[Tensor]) -> Any:
-    """Return rows of blocks, each block with zeros on both sides."""
-    first = tensors[0] if tensors else None
-    if first is None or not all(
-        one.dim() == 2 and one.dtype is first.dtype and one.device == first.device and one.is_contiguous() for one in tensors
-    ):
-        return NotImplemented
-    whole, before, rows = sum(one.size(1) for one in tensors), 0, []
-    for one in tensors:
-        rows.append(aten.constant_pad_nd.default(one, [before, whole - before - one.size(1)]))
-        before += one.size(1)
-    return aten.cat.default(rows, 0)
-
-
-@rule("aten.trace.default")
-def _trace(self: Tensor) -> Any:
-    return (
-        aten.sum.dim_IntList(aten.diagonal.default(self), [0])
-        if self.dim() == 2 and self.dtype.is_floating_point
-        else aten.trace.default(self)
-    )
 
 
 @rule("aten.diag_embed.default")

@@ -328,3 +328,25 @@ def test_off_the_cpu_the_strides_of_volumes_are_those_of_the_library_that_torch_
         want = strides()
         with ed.EagerDecompMode(NONE):
             assert strides() == want
+
+
+IMAGE = torch.arange(2 * 3 * 7 * 6.0).view(2, 3, 7, 6)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [IMAGE, IMAGE.to(memory_format=torch.channels_last), IMAGE[0], IMAGE.transpose(-1, -2)[:, 1:], IMAGE.bfloat16(), IMAGE[:0]],
+    ids=["batch", "channels last", "one", "part of a transpose", "half", "none"],
+)
+@pytest.mark.parametrize("kernel", [[1, 1], [3, 2], [9, 9]], ids=str)
+@pytest.mark.parametrize("padding", [[0, 0], [1, 2], [-1, 0]], ids=str)
+def test_columns_of_windows(image: Tensor, kernel: list[int], padding: list[int]) -> None:
+    if not image.numel() and min(padding) < 0:
+        pytest.skip("the shipped entry takes what eager refuses")
+    for dilation, stride in (([1, 1], [1, 1]), ([2, 1], [1, 3])):
+        check(aten.im2col.default, image, kernel, dilation, padding, stride, exact=True)
+
+
+def test_columns_of_windows_are_one_copy() -> None:
+    assert kernel_calls(lambda: aten.im2col.default(IMAGE, [3, 3], [1, 1], [1, 1], [1, 1])) == 4
+    assert kernel_calls(lambda: aten.im2col.default(IMAGE, [3, 3], [1, 1], [0, 0], [2, 2])) == 3

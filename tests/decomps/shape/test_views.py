@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import CORE, check, kernel_calls, on, on_core
+from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -284,49 +284,3 @@ COUNTS: dict[str, tuple[Callable[[], Any], int]] = {
 def test_kernel_calls(name: str) -> None:
     run, count = COUNTS[name]
     assert kernel_calls(run) == count
-
-
-PLACED: dict[str, Callable[[], torch.Tensor]] = {
-    "row major": lambda: torch.randn(2, 3, 4, 5),
-    "channels last": lambda: torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
-    "transposed": lambda: torch.randn(2, 4, 3, 5).transpose(1, 2),
-    "expanded": lambda: torch.randn(3, 4, 5).expand(2, 3, 4, 5),
-    "gapped": lambda: torch.randn(2, 3, 4, 10)[..., ::2],
-}
-
-
-@pytest.mark.parametrize("first", PLACED)
-@pytest.mark.parametrize("second", PLACED)
-def test_stacked_layouts_are_eagers(first: str, second: str) -> None:
-    x, y = PLACED[first](), PLACED[second]()
-    for dim in range(-5, 5):
-        check(torch.stack, [x, y], dim)
-
-
-def test_stacking_leaves_no_program_for_each_size() -> None:
-    with on(CORE) as (mode, _):
-        for length in range(3, 9):
-            torch.stack([torch.randn(2, length, 3).transpose(1, 2)] * 3)
-    assert mode.stats()["aten.stack.default"].misses == 0
-
-
-IMAGE = torch.arange(2 * 3 * 7 * 6.0).view(2, 3, 7, 6)
-
-
-@pytest.mark.parametrize(
-    "image",
-    [IMAGE, IMAGE.to(memory_format=torch.channels_last), IMAGE[0], IMAGE.transpose(-1, -2)[:, 1:], IMAGE.bfloat16(), IMAGE[:0]],
-    ids=["batch", "channels last", "one", "part of a transpose", "half", "none"],
-)
-@pytest.mark.parametrize("kernel", [[1, 1], [3, 2], [9, 9]], ids=str)
-@pytest.mark.parametrize("padding", [[0, 0], [1, 2], [-1, 0]], ids=str)
-def test_columns_of_windows(image: Tensor, kernel: list[int], padding: list[int]) -> None:
-    if not image.numel() and min(padding) < 0:
-        pytest.skip("the shipped entry takes what eager refuses")
-    for dilation, stride in (([1, 1], [1, 1]), ([2, 1], [1, 3])):
-        check(torch.ops.aten.im2col.default, image, kernel, dilation, padding, stride, exact=True)
-
-
-def test_columns_of_windows_are_one_copy() -> None:
-    assert kernel_calls(lambda: torch.ops.aten.im2col.default(IMAGE, [3, 3], [1, 1], [1, 1], [1, 1])) == 4
-    assert kernel_calls(lambda: torch.ops.aten.im2col.default(IMAGE, [3, 3], [1, 1], [0, 0], [2, 2])) == 3
