@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import HigherOrderOperator
-from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
+from eagerdecomp.eager.scalar_tensors import scalars_to_tensors, tensor_positions
 from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["UNWRITTEN", "HiddenWork", "MemoryWatch"]

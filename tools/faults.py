@@ -91,7 +91,7 @@ FAULTS = (
     Fault("rules/link.py", "if tree and isinstance(value, OpOverload):", "if False:"),
     Fault("rules/writeback.py", "if target.numel():", "if True:"),
     Fault("dispatcher/composites.py", "or is_transforming() or autocast_is_on():", "or is_transforming():"),
-    Fault("dispatcher/device_kernels.py", "if dtype in _BITS and isinstance(value, int):", "if False:"),
+    Fault("eager/scalar_tensors.py", "if dtype in _BITS and isinstance(value, int):", "if False:"),
     Fault("planner/planner.py", "if supported and when is None:", "if supported:"),
     Fault("eager/random_numbers.py", "if facts.is_out:", "if not facts.is_out:"),
     Fault("coverage/routes.py", "if reached.issuperset(way.calls):", "if True:"),

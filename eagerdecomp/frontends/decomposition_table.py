@@ -19,8 +19,8 @@ from eagerdecomp._torch.ops import OpOverload, call_at_key, op_names, overload
 from eagerdecomp._torch.sizes import fact_of_size, guards_ignored
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
 from eagerdecomp.diagnosis.no_route import attempts
-from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
 from eagerdecomp.eager.observe import leaves_of, mapped_call
+from eagerdecomp.eager.scalar_tensors import scalars_to_tensors, tensor_positions
 from eagerdecomp.eager.verdict import refusal
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend, as_backend

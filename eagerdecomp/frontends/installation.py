@@ -22,7 +22,8 @@ from eagerdecomp._torch.dynamo import skipped_by_dynamo
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name, dotted, op_names, overload, visible
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import keep_everywhere, kept_of
-from eagerdecomp.dispatcher.device_kernels import SCALAR_TYPES, DeviceKernels, scalars_to_tensors, tensor_positions
+from eagerdecomp.dispatcher.device_kernels import DeviceKernels
+from eagerdecomp.eager.scalar_tensors import SCALAR_TYPES, scalars_to_tensors, tensor_positions
 from eagerdecomp.errors import ArgumentError, InstallError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend

@@ -14,7 +14,7 @@ from eagerdecomp._torch.ops import HigherOrderOperator
 from eagerdecomp._torch.tensors import any_fake, desugars_first
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import CompositeMode, kept_of
-from eagerdecomp.dispatcher.device_kernels import SCALAR_TYPES
+from eagerdecomp.eager.scalar_tensors import SCALAR_TYPES
 from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 from eagerdecomp.frontends.preflight import Preflight
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend

@@ -17,8 +17,8 @@ from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.modes import DispatchMode, fake_mode_entered, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin, op_called
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
-from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
 from eagerdecomp.eager.observe import Caught, leaves_of
+from eagerdecomp.eager.scalar_tensors import scalars_to_tensors, tensor_positions
 from eagerdecomp.eager.verdict import Declined, Verdict, ask_once, refuse
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, reads_data, writes_several
 from eagerdecomp.planner.planner import Decision, Planner

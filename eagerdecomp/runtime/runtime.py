@@ -12,9 +12,9 @@ import torch
 
 from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.ops import OpOverload, builtin, canonical, op_called
-from eagerdecomp.dispatcher.device_kernels import accepting_scalars, scalar_positions, tensor_positions
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.eager.random_numbers import same_numbers
+from eagerdecomp.eager.scalar_tensors import accepting_scalars, scalar_positions, tensor_positions
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.host.data_loading import in_data_loading
 from eagerdecomp.host.fork_safe import free_in_child

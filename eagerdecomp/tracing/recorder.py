@@ -14,7 +14,7 @@ from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.modes import DispatchMode, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, canonical
 from eagerdecomp._torch.tensors import desugars_first
-from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors, tensor_positions
+from eagerdecomp.eager.scalar_tensors import scalars_to_tensors, tensor_positions
 from eagerdecomp.ops.passthrough import SPARSE_FACTORIES
 from eagerdecomp.ops.schema import facts_of, reads_data, tensors_in
 from eagerdecomp.planner.planner import Decision

@@ -22,8 +22,9 @@ import torch.distributed as dist
 import eagerdecomp as ed
 from eagerdecomp._torch.dispatcher import overriding_silently
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name, op_names, visible
-from eagerdecomp.dispatcher.device_kernels import DeviceKernels, scalars_to_tensors, tensor_positions
+from eagerdecomp.dispatcher.device_kernels import DeviceKernels
 from eagerdecomp.eager import verdict
+from eagerdecomp.eager.scalar_tensors import scalars_to_tensors, tensor_positions
 
 CORE = ed.core_aten()
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 import eagerdecomp as ed
-from eagerdecomp.dispatcher.device_kernels import scalars_to_tensors
+from eagerdecomp.eager.scalar_tensors import scalars_to_tensors
 
 aten = torch.ops.aten
 CORE = ed.core_aten() - ["aten.gelu"]
