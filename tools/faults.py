@@ -69,7 +69,7 @@ FAULTS = (
     Fault("ops/opset.py", "if not isinstance(label, str):", "if False:"),
     Fault("verify/policy.py", "not 1.0 <= self.tolerance < float(\"inf\")", "False"),
     Fault("decomps/shape/ranges.py", "if layout not in (None, torch.strided):", "if False:"),
-    Fault("decomps/last_resort/prims_random.py", "[*size, 2] if dtype.is_complex else list(size)", "list(size)"),
+    Fault("decomps/last_resort/prims_random.py", "* last_dim_size", "* 1"),
     Fault("rules/failed_routes.py", "if needs_data(error):", "if False:"),
     Fault("rules/writeback.py", "if above and not torch.is_inference_mode_enabled():", "if False:"),
     Fault("decomps/shape/padded_batches.py", "(mask_check and not _is_left_aligned(t, mask))", "False"),

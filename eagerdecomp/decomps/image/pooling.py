@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.decomps.math.pool_windows import (
     adaptive_extents,
     adaptive_places,
@@ -320,6 +321,15 @@ def _adaptive_avg_pool_backward(dims: int) -> Callable[..., Any]:
         return in_format_of(grad, self if dims == 2 else None)
 
     return run
+
+
+@rule("aten._adaptive_avg_pool2d.default", recorded=True)
+def _adaptive_avg_pool_to_nothing(self: Tensor, output_size: Sequence[int]) -> Any:
+    """Return a result without elements, for which torch's decomposition divides by zero."""
+    if all(output_size):
+        return NotImplemented
+    shape, form = [*self.shape[:-2], *output_size], suggested_memory_format(self)
+    return aten.empty.memory_format(shape, dtype=self.dtype, device=self.device, memory_format=form)
 
 
 # -- unpooling ----------------------------------------------------------------------------------------------------

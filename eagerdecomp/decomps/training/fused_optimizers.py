@@ -87,7 +87,7 @@ def _gradient(grad: Any, param: Any, skip: Tensor | None, grad_scale: Tensor | N
         _write(grad, value, skip)
     if maximize:
         value = _neg(value)
-    return aten.add.Tensor(value, widened(joined_value(param)), alpha=weight_decay) if weight_decay else value  # type: ignore[no-any-return]
+    return aten.add.Tensor(value, widened(joined_value(param)), alpha=weight_decay) if weight_decay else value
 
 
 def _times(tensor: Tensor, factor: Any) -> Tensor:
@@ -105,9 +105,9 @@ def _blend(target: Any, factor: Any, other: Tensor, weight: Any, skip: Tensor | 
     if in_place and target.dtype not in HALF:
         return aten.add_.Tensor(target if factor is None else aten.mul_.Scalar(target, factor), other, alpha=weight)  # type: ignore[no-any-return]
     value = widened(joined_value(target))
-    value = aten.add.Tensor(value if factor is None else _times(value, factor), other, alpha=weight)
-    _write(target, value, skip)
-    return value
+    blended: Tensor = aten.add.Tensor(value if factor is None else _times(value, factor), other, alpha=weight)
+    _write(target, blended, skip)
+    return blended
 
 
 # -- numbers of a step: Python numbers where steps and learning rates are read, else tensors ----------------------------------
