@@ -38,12 +38,13 @@ class Entry:
         sparse: the handler of calls in which a positional argument is, or holds, a tensor that is not strided; None if `run` takes
             them.
         lists: whether an argument is a list of tensors.
+        on_sparse: `sparse` without wrappers; a change takes effect at the next `use`.
         wrappers: functions that wrap a handler, innermost first. They are called again for each new handler, so what they return
             holds no state of its own.
     """
 
     __slots__ = (
-        *("_handler", "_on_sparse", "bypassed", "calls", "data_read", "decision", "declined", "direct", "fell_back"),
+        *("_handler", "on_sparse", "bypassed", "calls", "data_read", "decision", "declined", "direct", "fell_back"),
         *("host_random", "last_miss", "lists", "makes_tensors", "misses", "of_user", "op", "other_numbers", "routeless", "run"),
         *("seen", "shapes_only", "sparse", "why_bypassed", "wrappers"),
     )
@@ -56,7 +57,7 @@ class Entry:
         self._handler: Handler
         self.wrappers: list[Callable[[Handler], Handler]] = []
         self.sparse: Handler | None = None
-        self._on_sparse: Handler | None = None
+        self.on_sparse: Handler | None = None
         self.lists = any(one.holds_tensors and one.is_list for one in facts_of(op).arguments)
         self.calls = self.misses = self.bypassed = self.fell_back = 0
         self.declined = 0  # calls that a predicate left to the rules
@@ -76,7 +77,7 @@ class Entry:
     def use(self, handler: Handler) -> None:
         """Run dense calls by a handler, with all wrappers around it."""
         self._handler = self.run = handler
-        self.sparse = self._on_sparse
+        self.sparse = self.on_sparse
         for wrapper in self.wrappers:
             self.run = wrapper(self.run)
             self.sparse = None if self.sparse is None else wrapper(self.sparse)
@@ -90,10 +91,6 @@ class Entry:
         """Add a wrapper around the handlers."""
         self.wrappers.append(wrapper)
         self.use(self._handler)
-
-    def use_on_sparse(self, handler: Handler) -> None:
-        """Run sparse calls by another handler, from the next `use` on."""
-        self._on_sparse = handler
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         run = self.sparse if self.sparse is not None and any_sparse(args) else self.run

@@ -126,13 +126,7 @@ class _CachedProgram:
     """
 
     def __init__(
-        self,
-        op: OpOverload,
-        entry: Entry,
-        table: OpPrograms,
-        on_miss: Handler,
-        on_error: OnError | None,
-        in_blocks: InBlocks,
+        self, op: OpOverload, entry: Entry, table: OpPrograms, on_miss: Handler, on_error: OnError | None, in_blocks: InBlocks
     ) -> None:
         self._op = op
         self._in_blocks = in_blocks

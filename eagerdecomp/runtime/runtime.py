@@ -221,9 +221,8 @@ class Runtime:
                 del self._linking.ops[depth:]
             if entry.decision.passthrough:
                 return run
-            sparse = self._on_sparse(entry, run)
-            entry.use_on_sparse(sparse)
-            return by_name(entry.op, run, sparse)
+            entry.on_sparse = self._on_sparse(entry, run)
+            return by_name(entry.op, run, entry.on_sparse)
 
     def _link(self, op: OpOverload, decision: Decision, entry: Entry, kernel_of: KernelOf) -> Handler:
         """Return the handler of an op, with kernels from `kernel_of`; its counts are kept in `entry`.
