@@ -172,7 +172,7 @@ def _other_end(name: str) -> Fault:
 
 
 def _last_tie(run: Callable[..., Any], a: SimpleNamespace) -> Any:
-    """Of equal values the one on the other side is meant."""
+    """Mean the equal value on the other side."""
     if not a.self.dim():
         return run()
     dim = getattr(a, "dim", -1)
