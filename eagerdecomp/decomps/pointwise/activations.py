@@ -122,6 +122,12 @@ def _log_sigmoid_forward(self: Tensor) -> Any:
     )
 
 
+@rule("aten.celu.default", recorded=True)
+def _celu(self: Tensor, alpha: float = 1.0) -> Any:
+    """Compute by `elu`, with eager's result for an infinite `alpha`: torch's decomposition gives NaN."""
+    return aten.elu.default(self, alpha, 1.0, 1.0 / alpha)
+
+
 @rule("aten.logit.default", compute="operands")
 def _logit(self: Tensor, eps: float | None = None) -> Any:
     if eps is not None and eps >= 0:

@@ -15,11 +15,11 @@ from eagerdecomp.rules.rule import rule, rules_of
 aten = torch.ops.aten
 
 
-def _functional(name: str) -> Callable[..., Any]:
-    """Return the sparse rule of the functional overload."""
+def _functional(name: str) -> Callable[..., Any] | None:
+    """Return the sparse rule of the functional overload; None if this torch lacks the op."""
     op = op_called(name)
     modules = (arithmetic, conversions, products, shape)
-    return next(one.fn for module in modules for one in rules_of(module.__name__) if one.op is op)
+    return next((one.fn for module in modules for one in rules_of(module.__name__) if one.op is op), None)
 
 
 def _writing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,4 +58,5 @@ _FORMS = {
 }
 
 for _out, _form in _FORMS.items():
-    rule(_out, source="sparse")(_writing(_out, _functional(_form)))
+    if (_run := _functional(_form)) is not None:
+        rule(_out, source="sparse")(_writing(_out, _run))
