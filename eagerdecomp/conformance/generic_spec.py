@@ -7,6 +7,7 @@ are valid: those that it refuses test nothing.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -28,6 +29,8 @@ __all__ = ["examples_of", "spec_of_any"]
 
 _FILLS = ("uniform", "normal", "lattice", "small", "tens", "ones", "zeros", "nonfinite")
 
+_FINITE_FILLS = ("uniform", "normal", "lattice", "tens", "signed_uniform")
+
 # Of a complex function, right kernels return different values for infinities.
 _COMPLEX_FILLS = ("normal", "lattice", "small", "uniform", "ones", "zeros")
 
@@ -35,6 +38,25 @@ _SIZES = (2, 3, 5, 7, 8, 9, 16, 17, 33, 1, 0)
 
 #: Maximum number of elements of a tensor whose sizes are varied.
 _MOST = 4000
+
+#: Ops whose arguments belong together, such as a gradient and the results of a forward. Eager does not check that, and reads memory
+#: that is not its own. Their sizes, integers and scalars are those of the recorded call.
+_TOGETHER = re.compile(
+    r"aten\._?(fused_|thnn_|mkldnn_|cudnn_|miopen_|sobol_|slow_conv|batch_norm|lu_unpack|lu_solve|linalg_(ldl|lu)_solve"
+    r"|linalg_householder_product|orgqr|ormqr|cholesky_solve|ctc_loss|trilinear|weight_norm|weight_int8|set_\.|jagged|nested"
+    r"|padded_dense|pack_padded|pad_packed|embedding_bag|rowwise|pdist|segment_reduce|convert_indices|fractional|grid_sampler"
+    r"|max_unpool|masked_softmax|scaled_|transform_bias|spdiags|linalg_lstsq|.*_backward|.*_jvp|.*_helper)"
+)
+
+#: Ops for which right kernels return different values of infinities and NaN: matrix factorizations, transforms, and sums of squares
+#: that eager updates number by number.
+_FINITE = re.compile(
+    r"aten\._?(linalg_|cholesky|geqrf|qr\b|svd|lu_|triangular_solve|pinverse|inverse|slogdet|logdet|det\b|fft_|stft|istft|std|var"
+    r"|matrix_|nuclear_norm|slow_conv|upsample|grid_sampler|spectral|lstsq|symeig|orgqr|ormqr|cov\b|corrcoef|linspace|logspace)"
+)
+
+#: Ops whose results are memory that nobody has written.
+_UNWRITTEN = re.compile(r"\w+\.(new_empty|empty|resize|_make_dep_token)")
 
 #: Other values of an argument, by its type in the schema.
 _OTHERS: Mapping[str, Sequence[Any]] = {
@@ -74,13 +96,15 @@ def spec_of_any(op: OpOverload) -> Spec | None:
     types = [str(one.real_type) for one in op._schema.arguments]
     sized = {number for number, one in enumerate(facts.arguments) if one.is_list and "SymInt" in types[number]}
     pointwise = torch.Tag.pointwise in op.tags
+    together = _TOGETHER.match(str(op)) is not None and not pointwise
     # Results of other sizes would resize `out=`, which may then not share memory with another tensor.
-    fixed = facts.is_out
+    fixed = facts.is_out or together
+    fills = _FINITE_FILLS if _FINITE.match(str(op)) else _FILLS
 
     def call(draw: Draw) -> Call:
         text = draw.pick("call", examples)
         sizes = _Sizes({} if fixed else _other_sizes(draw, text, pointwise))
-        args, kwargs = parse_call(text, _Tensors(draw, sizes, pointwise, facts.mutated))
+        args, kwargs = parse_call(text, _Tensors(draw, sizes, pointwise, together, facts.mutated, fills))
         values = [sizes.listed(value) if number in sized else value for number, value in enumerate(arguments_of(op, args, kwargs))]
         if not fixed and draw.flag("other scalar"):
             values = _varied(draw, facts.arguments, values)
@@ -90,8 +114,8 @@ def spec_of_any(op: OpOverload) -> Spec | None:
             raise Skip("eager crashes")
         return Call(args, kwargs)
 
-    random = torch.Tag.nondeterministic_seeded in op.tags
-    return Spec(call, Near(16, of="inputs", zeros=False), any_values=random)
+    unknown = torch.Tag.nondeterministic_seeded in op.tags or _UNWRITTEN.match(str(op)) is not None
+    return Spec(call, Near(16, of="inputs", zeros=False), any_values=unknown)
 
 
 def _is_dense(text: str) -> bool:
@@ -140,8 +164,10 @@ class _Sizes:
 class _Tensors:
     """Makes the tensors of a recorded call, with other sizes, dtypes, values and strides."""
 
-    def __init__(self, draw: Draw, sizes: _Sizes, pointwise: bool, written: Collection[int]) -> None:
-        self._draw, self._sizes, self._pointwise = draw, sizes, pointwise
+    def __init__(
+        self, draw: Draw, sizes: _Sizes, pointwise: bool, together: bool, written: Collection[int], fills: Sequence[str]
+    ) -> None:
+        self._draw, self._sizes, self._pointwise, self._together, self._fills = draw, sizes, pointwise, together, fills
         self._layouts = FAITHFUL if written else LAYOUTS
         self._float = draw.pick("dtype", FLOATS)
         self._whole = draw.pick("integers", (None, *INTEGERS)) if pointwise else None
@@ -160,10 +186,10 @@ class _Tensors:
         else:
             dtype = given if self._whole is None or given is torch.bool else self._whole
         if dtype.is_floating_point or dtype.is_complex or self._pointwise or dtype is torch.bool:
-            fills = _COMPLEX_FILLS if dtype.is_complex else _FILLS
+            fills = _COMPLEX_FILLS if dtype.is_complex else self._fills
             values = filled(draw.pick(f"{name}.values", fills), math.prod(sizes), dtype, draw.generator())
         else:  # they may be indices
-            most = draw.pick(f"{name}.most", (1, self._most, 5, None))
+            most = 1 if self._together else draw.pick(f"{name}.most", (1, self._most, 5, None))
             count, draws = math.prod(sizes), draw.generator()
             values = filled("wide", count, dtype, draws) if most is None else torch.randint(most, (count,), generator=draws)
         return in_layout(values.to(dtype), sizes, draw.pick(f"{name}.layout", self._layouts))
@@ -171,7 +197,7 @@ class _Tensors:
 
 def _varied(draw: Draw, arguments: Sequence[Argument], values: Sequence[Any]) -> list[Any]:
     """Return the arguments with one of the scalars changed."""
-    scalars = [number for number, one in enumerate(arguments) if one.kind in _OTHERS]
+    scalars = [number for number, one in enumerate(arguments) if one.kind in _OTHERS and one.name != "pin_memory"]
     if not scalars:
         return list(values)
     number = draw.pick("scalar", scalars)

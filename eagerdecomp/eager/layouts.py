@@ -329,7 +329,8 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
         as_operands(2),
         "hardsigmoid_backward hardswish_backward softplus_backward hardtanh_backward logit_backward native_dropout_backward "
         "xlogy.Tensor copysign.Tensor special_xlog1py div.Tensor_mode floor_divide hypot logaddexp logaddexp2 heaviside lcm gcd "
-        "nextafter fmax fmin bitwise_left_shift.Tensor bitwise_right_shift.Tensor special_zeta igamma igammac",
+        "nextafter fmax fmin bitwise_left_shift.Tensor bitwise_right_shift.Tensor __lshift__.Tensor __rshift__.Tensor special_zeta "
+        "igamma igammac",
     ),
     (as_operands(2), " ".join(f"{name}.{kind}" for name in _POLYNOMIALS for kind in ("default", "n_scalar", "x_scalar"))),
     (as_operands(2, promotes=False), "complex polar"),
@@ -344,7 +345,8 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
     # Kernels that write to `empty_like` of an operand, or to a copy of its memory.
     (
         _as_empty_like(0),
-        "nan_to_num deg2rad rad2deg hardtanh flip put _prelu_kernel binary_cross_entropy huber_loss log_sigmoid_backward",
+        "nan_to_num deg2rad rad2deg hardtanh flip put _prelu_kernel binary_cross_entropy huber_loss log_sigmoid_backward "
+        "fill.Tensor glu_jvp",
     ),
     (_as_empty_like(1), "binary_cross_entropy_backward binary_cross_entropy_with_logits nll_loss_backward nll_loss2d_backward"),
     (_as_copied, "select_scatter slice_scatter"),

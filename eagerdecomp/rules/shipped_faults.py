@@ -87,9 +87,14 @@ FAULTS: tuple[Fault, ...] = (
         "value",
         "computes float16 to the power of 0.5 and -0.5 by a square root, which differs for -inf and -0.0",
     ),
-    Fault("aten._unsafe_masked_index.default", "writes", "replaces the indices in the caller's list by clamped ones"),
-    Fault(
-        "aten._unsafe_masked_index_put_accumulate.default", "writes", "replaces the indices in the caller's list by clamped ones"
+    *(
+        Fault(
+            f"aten._unsafe_masked_index{form}.default",
+            "writes",
+            "replaces the indices in the caller's list by clamped ones; negative ones become 0",
+            unused=True,
+        )
+        for form in ("", "_put_accumulate")
     ),
     Fault("aten._batch_norm_with_update.default", "raises", "requires a weight and a bias; the op accepts None"),
     Fault("aten.view_copy.default", "raises", "rejects strides for which no view is possible"),

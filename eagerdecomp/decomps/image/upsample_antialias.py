@@ -145,6 +145,8 @@ def _forward(filtered: _Filter) -> Callable[..., Any]:
     ) -> Any:
         whole = self.dtype is torch.uint8
         fits = self.dim() == 4 and len(output_size) == 2 and min(*self.shape[1:], *output_size) > 0
+        if fits and list(self.shape[2:]) == list(output_size):  # a copy, of any dtype
+            return aten.clone.default(self, memory_format=suggested_memory_format(self))
         if not fits or not (whole or _is_real(self)):
             return NotImplemented
         result = in_type(self, wide_float()) if whole else widened(self)
@@ -158,10 +160,7 @@ def _forward(filtered: _Filter) -> Callable[..., Any]:
             else:
                 padded = aten.constant_pad_nd.default(result, [0, 0] * (3 - dim) + [0, 1])
                 result = sum_of_taps(padded, dim, *_windows(filtered, axis, result))
-        result = in_type(result, self.dtype)
-        if list(self.shape[2:]) == list(output_size):
-            return aten.clone.default(self, memory_format=suggested_memory_format(self))
-        return in_format_of(result, self)
+        return in_format_of(in_type(result, self.dtype), self)
 
     return run
 

@@ -284,7 +284,7 @@ def _prelu_kernel(self: Tensor, weight: Tensor) -> Any:
 
 @rule("aten.tanh_backward.default", compute="float32", operands=(0, 1))
 def _tanh_backward(grad_output: Tensor, output: Tensor) -> Any:
-    return aten.sub.Tensor(grad_output, aten.mul.Tensor(grad_output, aten.mul.Tensor(output, output)))
+    return aten.mul.Tensor(grad_output, aten.sub.Tensor(1, aten.mul.Tensor(output, output)))
 
 
 @rule("aten.sigmoid_backward.default", compute="float32", operands=(0, 1))

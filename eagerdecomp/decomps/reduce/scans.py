@@ -285,7 +285,8 @@ def _logcumsumexp(self: Tensor, dim: int) -> Any:
     dim = wrapped_dim(dim, self.dim())
     if not (self.dtype.is_floating_point or self.dtype.is_complex) or self.dtype is torch.complex32:
         return NotImplemented
-    if not self.dim() or not self.numel():
+    alone = not self.dim() or (self.shape[dim] == 1 and not self.dtype.is_complex)
+    if alone or not self.numel():
         return aten.clone.default(self, memory_format=torch.contiguous_format)
     x = as_contiguous(self)
     wide = _accumulated(x.dtype)

@@ -276,12 +276,7 @@ def _embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type:
         indices = aten.reshape.default(indices, [-1])
     rows = aten.index.Tensor(self, [indices])
     norm = aten.linalg_vector_norm.default(rows, norm_type, [1], True)
-    if self.dtype in HALF:
-        norm, rows = (aten._to_copy.default(x, dtype=torch.float32) for x in (norm, rows))
     one = aten.full.default([], 1.0, dtype=norm.dtype, device=norm.device)
     limit = aten.full.default([], max_norm, dtype=norm.dtype, device=norm.device)
     scale = aten.where.self(aten.gt.Scalar(norm, max_norm), aten.div.Tensor(limit, aten.add.Scalar(norm, 1e-7)), one)
-    scaled = aten.mul.Tensor(rows, scale)
-    if scaled.dtype is not self.dtype:
-        scaled = aten._to_copy.default(scaled, dtype=self.dtype)
-    return aten.index_put.default(self, [indices], scaled)
+    return aten.index_put.default(self, [indices], aten.mul.Tensor(rows, scale))

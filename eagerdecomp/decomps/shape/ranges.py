@@ -112,7 +112,8 @@ def _logspace(
         # ATen fills the result with `std::pow`. Unlike Python's `**`, it does not raise beyond the range of a float.
         power = aten.pow.Scalar(base, aten.full.default([], start, dtype=wide_complex() if is_complex else wide_float()))
         return aten._to_copy.default(aten.view.default(power, [1]), dtype=dtype, device=device)
-    if not is_complex:
+    # torch's reference refuses a negative base.
+    if not is_complex and (base >= 0 or not dtype.is_floating_point):
         return NotImplemented if has_float64() else _logspace_single(start, end, steps, base, dtype, device)
     if steps == 0:
         return aten.full.default([0], 0, dtype=dtype, device=device)

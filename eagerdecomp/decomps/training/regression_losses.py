@@ -68,6 +68,14 @@ def _squares(self: Tensor, target: Tensor) -> Any:
     return aten.mul.Tensor(difference, difference)
 
 
+def _rounded_once(formula: Callable[..., Any], *args: Any) -> Any:
+    """Return a formula of tensors and numbers. For float16 and bfloat16 it is computed in float32, as by eager's kernel."""
+    if args[0].dtype not in HALF or promoted([one for one in args if isinstance(one, Tensor)]) is not args[0].dtype:
+        return elementwise_in_blocks(formula, *args)
+    wide = [aten._to_copy.default(one, dtype=torch.float32) if isinstance(one, Tensor) else one for one in args]
+    return aten._to_copy.default(elementwise_in_blocks(formula, *wide), dtype=args[0].dtype)
+
+
 def _bent(self: Tensor, target: Tensor, bend: float) -> Any:
     """Return half the squared difference up to `bend`, and the tangent beyond: ``m * (z - m / 2)``.
 
@@ -85,7 +93,7 @@ def _huber(self: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 
         return NotImplemented
     if self.dtype is not target.dtype and not can_cast(promoted((self, target)), self.dtype):
         return NotImplemented
-    loss = elementwise_in_blocks(_bent, self, target, delta)
+    loss = _rounded_once(_bent, self, target, delta)
     if loss.dtype is not self.dtype:
         loss = aten._to_copy.default(loss, dtype=self.dtype)
     return _reducer(loss, reduction)
@@ -128,7 +136,7 @@ def _mse_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: 
     if _whole((grad_output, self, target)):
         share = int(2.0 * _share(reduction, self))  # eager's kernel casts it to the operands' dtype
         return aten.mul.Tensor(aten.mul.Scalar(aten.sub.Tensor(self, target), share), grad_output)
-    grad = elementwise_in_blocks(_squares_backward, self, target, grad_output, 2.0 * _share(reduction, self))
+    grad = _rounded_once(_squares_backward, self, target, grad_output, 2.0 * _share(reduction, self))
     return as_contiguous(grad)
 
 
@@ -160,7 +168,7 @@ def _bent_backward(*, slope_is_bend: bool) -> Callable[..., Any]:
     def backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, bend: float) -> Any:
         if not slope_is_bend and _whole((grad_output, self, target)):
             return _of_whole_numbers(grad_output, self, target, int(_share(reduction, self)), bend)
-        grad = elementwise_in_blocks(formula, self, target, grad_output, _share(reduction, self), bend)
+        grad = _rounded_once(formula, self, target, grad_output, _share(reduction, self), bend)
         return as_contiguous(grad)
 
     def formula(self: Tensor, target: Tensor, grad_output: Tensor, share: float, bend: float) -> Any:
