@@ -33,6 +33,6 @@ from eagerdecomp.ops.opset import infra as infra
 from eagerdecomp.ops.opset import prims as prims
 from eagerdecomp.ops.opset import tiny as tiny
 from eagerdecomp.rules.rule import Rule as Rule
-from eagerdecomp.rules.rule import register_decomposition as register_decomposition
+from eagerdecomp.rules.user_rules import register_decomposition as register_decomposition
 from eagerdecomp.runtime.cache import ProgramCache as ProgramCache
 from eagerdecomp.verify.policy import Verify as Verify

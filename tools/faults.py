@@ -64,7 +64,7 @@ FAULTS = (
     Fault("rules/writeback.py", "if result.device != target.device:", "if False:"),
     Fault("rules/failed_routes.py", "if is_too_large(op, args, kwargs):", "if False:"),
     Fault("decomps/derived/foreach.py", "if other.dim():", "if False:"),
-    Fault("rules/rule.py", "if not callable(fn):", "if False:"),
+    Fault("rules/user_rules.py", "if not callable(fn):", "if False:"),
     Fault("ops/backend.py", "if any(op not in supported.ops for op in added):", "if False:"),
     Fault("ops/opset.py", "if not isinstance(label, str):", "if False:"),
     Fault("verify/policy.py", "not 1.0 <= self.tolerance < float(\"inf\")", "False"),

@@ -50,7 +50,8 @@ from eagerdecomp.planner.rule_calls import FILE, changed_rules
 from eagerdecomp.program.key import key_of
 from eagerdecomp.rules import name_chains
 from eagerdecomp.rules.code_hash import code_hash
-from eagerdecomp.rules.rule import NoRoute, Rule
+from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped import shipped_rules
 
 PATH = Path(eagerdecomp.__file__).parent / "data" / f"torch-{torch_release()}" / FILE

@@ -25,7 +25,8 @@ from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.ops.shipped_data import nearest_release
 from eagerdecomp.planner.planner import Planner, planner_of
 from eagerdecomp.planner.rule_calls import FILE, SeenOp, load_calls
-from eagerdecomp.rules.rule import Rule, dropped_rules, index_rules
+from eagerdecomp.rules.rule import Rule, dropped_rules
+from eagerdecomp.rules.user_rules import index_rules
 
 __all__ = ["aten_ops", "minimal_opset", "plan"]
 

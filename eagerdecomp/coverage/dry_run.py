@@ -23,8 +23,8 @@ from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.passes import optimise
 from eagerdecomp.rules.error_notes import predicate_holds
+from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.rules.refusals import refused_dtype, refused_for_dtype, typed_kernel
-from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracing.recorder import Recorder
 from eagerdecomp.tracing.recursion import Chain
 

@@ -15,7 +15,8 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import FakeTensorMode, lazy_bits_visible
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.passthrough import is_passthrough_name
-from eagerdecomp.rules.rule import NoRoute, Rule
+from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.rules.rule import Rule
 
 __all__ = ["NOT_TRIED", "calls_of", "uninitialised"]
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.decomps.derived import foreach, fsdp_copies, inplace_and_out
 from eagerdecomp.eager.scalars import HELD, holding
-from eagerdecomp.rules.rule import Rule, index_rules, library_rules, rules_of
+from eagerdecomp.rules.rule import Rule, library_rules, rules_of
+from eagerdecomp.rules.user_rules import index_rules
 
 __all__ = ["LIBRARIES", "families", "our_rules", "small_ops", "sparse_rule"]
 

@@ -30,7 +30,8 @@ from eagerdecomp.program.ir import Program, check
 from eagerdecomp.program.key import Guard, exact_guards, guard_values, key_labels, parameter_name, program_arguments, shown_fact
 from eagerdecomp.program.passes import PIPELINE
 from eagerdecomp.program.symbolic_sizes import plain
-from eagerdecomp.rules.rule import DECLINED, NoRoute, Rule
+from eagerdecomp.rules.no_route import DECLINED, NoRoute
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 
 __all__ = ["conditions", "explain", "explain_on", "one_overload"]

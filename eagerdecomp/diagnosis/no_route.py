@@ -21,8 +21,8 @@ from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import Argument, arguments_of, facts_of, tensors_in
 from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import program_arguments
+from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.rules.refusals import refused_dtype
-from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracing.recorder import MakesSparse, Recorder
 
 __all__ = ["attempts", "ends", "failed_ops", "kernels_to_add", "path", "refusals", "unsupported_error"]

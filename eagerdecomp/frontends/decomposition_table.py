@@ -28,7 +28,9 @@ from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite, tensors_in
 from eagerdecomp.planner.planner import Planner, planner_of
 from eagerdecomp.rules.failed_routes import FAKE_TENSOR_ERRORS
-from eagerdecomp.rules.rule import DECLINED, NoRoute, Rule, index_rules
+from eagerdecomp.rules.no_route import DECLINED, NoRoute
+from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.user_rules import index_rules
 
 __all__ = ["decompositions"]
 

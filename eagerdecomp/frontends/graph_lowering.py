@@ -28,7 +28,7 @@ from eagerdecomp.program.ir import Program, Slot, bind, map_slots
 from eagerdecomp.program.key import key_or_none, program_arguments
 from eagerdecomp.program.passes import optimise
 from eagerdecomp.rules.failed_routes import FAKE_TENSOR_ERRORS
-from eagerdecomp.rules.rule import NoRoute
+from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.tracing.recorder import Recorder
 
 __all__ = ["AT_RUN_TIME", "lower"]

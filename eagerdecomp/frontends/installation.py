@@ -33,7 +33,8 @@ from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import functional_variant
 from eagerdecomp.planner.rule_calls import load_calls
 from eagerdecomp.rules.error_notes import note_error
-from eagerdecomp.rules.rule import NoRoute, Rule
+from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine
 from eagerdecomp.runtime.entry import Entry

@@ -20,7 +20,9 @@ from eagerdecomp.frontends.preflight import Preflight
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.rules.error_notes import note_error
-from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
+from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.user_rules import index_rules
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine, HostRandom, OnUnsupported
 from eagerdecomp.runtime.stats import Stats

@@ -27,7 +27,8 @@ from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 from eagerdecomp.rules.failed_routes import FAKE_TENSOR_ERRORS
-from eagerdecomp.rules.rule import NoRoute, Rule
+from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine
 

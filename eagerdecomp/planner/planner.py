@@ -25,8 +25,9 @@ from eagerdecomp.planner.rule_calls import is_changed, load_footprints
 from eagerdecomp.rules.error_notes import predicate_holds
 from eagerdecomp.rules.failed_routes import NotOnFakes
 from eagerdecomp.rules.refusals import refused_by_predicate, refused_dtype, refused_for_dtype
-from eagerdecomp.rules.rule import Rule, index_rules
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped import shipped_rules
+from eagerdecomp.rules.user_rules import index_rules
 from eagerdecomp.rules.wide_dtype import uses_wide_dtype
 
 __all__ = ["SIZES", "Decision", "Planner", "planner_of", "shipped_costs"]

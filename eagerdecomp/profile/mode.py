@@ -33,7 +33,7 @@ from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.profile.counters import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
 from eagerdecomp.profile.record import Record
 from eagerdecomp.profile.rows import Metadata, Miss, Unsupported
-from eagerdecomp.rules.rule import NoRoute
+from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.runtime.entry import Entry
 
 if TYPE_CHECKING:

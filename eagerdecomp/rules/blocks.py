@@ -17,8 +17,8 @@ from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import PLAIN_TENSORS
 from eagerdecomp.eager.layouts import has_default_strides
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.rules.link import Call, Linkable
-from eagerdecomp.rules.rule import has_kernels, link_when_called
+from eagerdecomp.rules.link import Call, Linkable, has_kernels
+from eagerdecomp.rules.no_route import link_when_called
 
 __all__ = ["BLOCK_OPS", "elementwise_in_blocks", "large_from", "rows_in_blocks", "run_in_blocks"]
 

@@ -22,6 +22,7 @@ from eagerdecomp.rules.name_chains import Chain, can_disassemble, name_chains
 __all__ = [
     "Call",
     "Linkable",
+    "has_kernels",
     "is_filled",
     "link",
     "link_on_call",
@@ -100,6 +101,12 @@ def link_with_rest(fn: Callable[..., Any], rest: Callable[..., Any], call: Call)
         return made(*args, **kwargs)
 
     return linker.value(fn), run
+
+
+def has_kernels(call: Call, *ops: OpOverload) -> bool:
+    """Return whether a rule is linked for a set that has kernels for all these ops; False while the rule is recorded."""
+    is_kernel = getattr(call, "is_kernel", None)
+    return is_kernel is not None and all(map(is_kernel, ops))
 
 
 def mentions_ops(fn: Callable[..., Any]) -> bool:

@@ -11,8 +11,9 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.rules.result_checks import Expected, expected_of
-from eagerdecomp.rules.rule import NoRoute, place_of
+from eagerdecomp.rules.rule import place_of
 
 __all__ = ["dtype_check", "refused_by_predicate", "refused_dtype", "refused_for_dtype", "typed_kernel"]
 

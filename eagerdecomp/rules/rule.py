@@ -5,41 +5,33 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from eagerdecomp._torch.ops import OpOverload, is_absent, lacking_op, op_called
+from eagerdecomp._torch.ops import OpOverload, is_absent, op_called
 from eagerdecomp.eager.layouts import layout_of
 from eagerdecomp.eager.verdict import Declined
-from eagerdecomp.errors import ArgumentTypeError, RuleError
+from eagerdecomp.errors import RuleError
 from eagerdecomp.ops.call_text import describe_call
-from eagerdecomp.ops.opset import OpLike, resolve_ops
-from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules.compute import CAST, Compute, computed
 from eagerdecomp.rules.link import Call, Linkable, link, link_with_rest
 from eagerdecomp.rules.restride import with_eager_strides
 from eagerdecomp.rules.wide_dtype import float64_allowed, without_float64
 
 __all__ = [
-    "DECLINED",
     "Bound",
     "Call",
-    "IfRouted",
-    "NoRoute",
     "Rule",
     "dropped_rules",
-    "first_applicable",
-    "has_kernels",
-    "index_rules",
     "library_rule",
     "library_rules",
-    "link_when_called",
     "make_rule",
+    "misfit_of",
     "place_of",
-    "register_decomposition",
     "rule",
     "rules_of",
+    "signature_of",
     "to_be_fused",
 ]
 
@@ -139,7 +131,7 @@ class Rule:
         except Declined:
             return NotImplemented
         except TypeError as error:
-            misfit = _misfit(_signature(self.fn), args, kwargs) if self.source == "user" else ""
+            misfit = misfit_of(signature_of(self.fn), args, kwargs) if self.source == "user" else ""
             if not misfit:
                 raise
             raise RuleError(
@@ -239,129 +231,6 @@ def to_be_fused(call: Call) -> bool:
     Rules then use whole tensors: blocks that fit a cache save nothing in a fused kernel, and reads of a scalar cannot be recorded.
     """
     return isinstance(call, _Dispatched) and call.fused
-
-
-def link_when_called(fn: Callable[..., Any], call: Call, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Return a function that links `fn` at its first call. Use it for a helper that few programs need.
-
-    If an op that `fn` calls has no route, `otherwise` runs instead; without `otherwise`, each call raises `NoRoute`.
-    """
-    linked: Callable[..., Any] | None = None
-
-    @functools.wraps(fn)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        nonlocal linked
-        if linked is None:
-            try:
-                linked = link(fn, call)
-            except NoRoute:
-                if otherwise is None:
-                    raise
-                linked = otherwise
-        return linked(*args, **kwargs)
-
-    return run
-
-
-def has_kernels(call: Call, *ops: OpOverload) -> bool:
-    """Return whether a rule is linked for a set that has kernels for all these ops; False while the rule is recorded."""
-    is_kernel = getattr(call, "is_kernel", None)
-    return is_kernel is not None and all(map(is_kernel, ops))
-
-
-#: The reason why a rule that returned ``NotImplemented`` was not used.
-DECLINED = "does not cover this call"
-
-
-class NoRoute(Exception):
-    """Raised inside the library if a call has no route to the op set; the mode raises `UnsupportedOpError` instead.
-
-    Attributes:
-        op: the op of the call.
-        attempts: the rules that were tried: for each the reason why it failed, or the failed search of an op that it called.
-        refused: for an op of the set: the call, and why its kernel does not run it; else "".
-        remembered: whether later calls with the same facts raise this error without a search.
-        kernels_to_add: alternatives that would each give the call a route; None until an error has listed them.
-    """
-
-    def __init__(self, op: OpOverload, attempts: tuple[tuple[Rule, str, NoRoute | None], ...] = (), refused: str = "") -> None:
-        super().__init__(op)
-        self.op = op
-        self.attempts = attempts
-        self.refused = refused
-        self.remembered = False
-        self.kernels_to_add: tuple[tuple[str, ...], ...] | None = None
-
-    def without_frames(self) -> NoRoute:
-        """Return this error without its traceback, which would keep all locals of the user's program alive."""
-        self.__traceback__ = self.__context__ = None
-        return self
-
-    @functools.cached_property  # the search of one op may be part of many others
-    def has_declined(self) -> bool:
-        """Return whether a rule does not cover the call: it may be wrong for eager too, in its sizes or values."""
-        return any(reason == DECLINED or (inner is not None and inner.has_declined) for _, reason, inner in self.attempts)
-
-
-class IfRouted(Linkable):
-    """A helper of linked rules that is None if one of its ops has no route: ``HELPER = IfRouted(helper)``."""
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        super().__init__(lambda call: link(fn, call))
-
-    def __link__(self, call: Call) -> Any:
-        try:
-            return self.bind(call)
-        except NoRoute:
-            return None
-
-
-def first_applicable(
-    op: OpOverload,
-    rules: Iterable[Rule],
-    apply: Callable[[Rule], Any],
-    undo: Callable[[], None] | None = None,
-    failed: Callable[[Rule, Exception], str] | None = None,
-    declined: Callable[[Rule], None] | None = None,
-) -> Any:
-    """Return the result of the first rule that handles the call: its route exists, and it does not return ``NotImplemented``.
-
-    Args:
-        op: the overload.
-        rules: the rules, in the order in which to try them.
-        apply: runs a rule on the call.
-        undo: called after each rule that does not handle the call.
-        failed: returns why the next rule is tried after an exception of a rule; "" if the exception must propagate.
-        declined: called after a rule, or one that it needs, returned ``NotImplemented``. It raises if no other rule may run.
-
-    Raises:
-        NoRoute: if no rule handles the call. Other exceptions of a rule are the user's errors and propagate.
-    """
-    attempts: list[tuple[Rule, str, NoRoute | None]] = []
-    for rule in rules:
-        try:
-            result = apply(rule)
-        except NoRoute as failure:
-            attempts.append((rule, "", failure.without_frames()))
-            if declined is not None and failure.has_declined:
-                declined(rule)
-        except Exception as error:
-            lacking = None  # in a user's rule, it may be a typo
-            if isinstance(error, AttributeError) and rule.source != "user":
-                lacking = lacking_op(error)
-            reason = failed(rule, error) if lacking is None and failed is not None else ""
-            if lacking is None and not reason:
-                raise
-            attempts.append((rule, reason, None if lacking is None else NoRoute(lacking)))
-        else:
-            if result is not NotImplemented:
-                return result
-            attempts.append((rule, DECLINED, None))
-            if declined is not None:
-                declined(rule)
-        if undo is not None:
-            undo()
-    raise NoRoute(op, tuple(attempts))
 
 
 def _left_to_the_next(*args: Any, **kwargs: Any) -> Any:
@@ -500,56 +369,7 @@ def dropped_rules() -> tuple[str, ...]:
     return tuple(sorted(set(_dropped)))
 
 
-def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Callable[..., Any]], Rule]:
-    """Make a rule of your own: the decorated function becomes a `Rule` for ``EagerDecompMode(..., rules=[...])``.
-
-    The function takes the op's arguments, calls other ops, and returns the op's result, or ``NotImplemented`` to leave the call to
-    the next rule. Nothing global changes: only a mode to which you pass the rule uses it.
-
-    Its calls are recorded as a program. The function may read sizes, strides, offsets, dtypes and devices of its arguments,
-    scalars, and the default dtype: for a call that differs in what it read, it is recorded again. A function that reads or changes
-    anything else (a counter, a clock, a global setting of torch) needs ``effects=True``.
-
-        @register_decomposition("aten.silu.default")
-        def silu(x):
-            return x * torch.sigmoid(x)
-
-    Args:
-        op: the overload that the rule is for, or its name.
-        effects: whether the function reads or changes more than its arguments. Then it runs at every call, without a program.
-
-    Returns:
-        A decorator that makes the function a `Rule`.
-
-    Raises:
-        RuleError: if `op` names several overloads; if the function does not accept the op's required arguments, or has other
-            defaults than the op.
-        ArgumentTypeError: if the decorated object is not a function.
-
-    Examples:
-        >>> import torch
-        >>> import eagerdecomp as ed
-        >>> @ed.register_decomposition("aten.square.default")
-        ... def square(x):
-        ...     return torch.ops.aten.mul.Tensor(x, x)
-        >>> mode = ed.EagerDecompMode(ed.core_aten(), rules=[square])
-        >>> mode.explain("aten.square", torch.ones(2)).kernels
-        {'aten.mul.Tensor': 1}
-    """
-    overloads = resolve_ops([op])
-    if len(overloads) != 1:
-        raise RuleError(f"{op} has several overloads, and a rule is for one. Name one of {', '.join(map(str, overloads))}")
-
-    def decorate(fn: Callable[..., Any]) -> Rule:
-        if not callable(fn):
-            raise ArgumentTypeError(f"a rule for {overloads[0]} must be a function, not {fn!r}")
-        _check_signature(overloads[0], fn)
-        return Rule(overloads[0], fn, "user", place_of(fn), effects=effects)
-
-    return decorate
-
-
-def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
+def signature_of(fn: Callable[..., Any]) -> inspect.Signature | None:
     """Return the signature of a function; None for a builtin without one."""
     try:
         return inspect.signature(fn)
@@ -557,7 +377,7 @@ def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def _misfit(signature: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def misfit_of(signature: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return why a function of this signature cannot be called with these arguments, or ""."""
     if signature is None:
         return ""
@@ -566,62 +386,3 @@ def _misfit(signature: inspect.Signature | None, args: Sequence[Any], kwargs: Ma
     except TypeError as error:
         return str(error)
     return ""
-
-
-def _wrong_default(op: OpOverload, signature: inspect.Signature) -> str:
-    """Return the first default of a function that differs from the op's default, or "".
-
-    torch omits arguments that have their default value, so a call would use the function's default. None is always allowed.
-    """
-    parameters = list(signature.parameters.values())
-    for number, argument in enumerate(facts_of(op).arguments):
-        one = signature.parameters.get(argument.name)
-        if not argument.kwarg_only and number < len(parameters) and parameters[number].kind in _POSITIONAL:
-            one = parameters[number]
-        if one is None or not argument.has_default or one.default is inspect.Parameter.empty or one.default is None:
-            continue
-        given, default = (list(value) if isinstance(value, tuple) else value for value in (one.default, argument.default))
-        if given != default:
-            return f"{one.name}={one.default!r}, where the op has {argument.name}={argument.default!r}"
-    return ""
-
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def _check_signature(op: OpOverload, fn: Callable[..., Any]) -> None:
-    """Check that a function accepts all required arguments of the op and has the op's defaults."""
-    signature = _signature(fn)
-    if signature is None:
-        return
-    demanded = [argument for argument in op._schema.arguments if not argument.has_default_value()]
-    misfit = _misfit(signature, [None for a in demanded if not a.kwarg_only], {a.name: None for a in demanded if a.kwarg_only})
-    if misfit:
-        raise RuleError(
-            f"the rule {place_of(fn)} cannot take the arguments of {op}: {misfit}. Give it the parameters of {op._schema}"
-        )
-    wrong = _wrong_default(op, signature)
-    if wrong:
-        raise RuleError(
-            f"the rule {place_of(fn)} for {op} has the default {wrong}. torch does not pass an argument that equals its default, "
-            "so a rule must have the op's defaults, or None"
-        )
-
-
-def index_rules(rules: Iterable[Rule]) -> Mapping[OpOverload, Rule]:
-    """Return the rules by op.
-
-    Raises:
-        ArgumentTypeError: if `rules` is not a list of rules.
-        RuleError: if two rules are for one overload.
-    """
-    found: dict[OpOverload, Rule] = {}
-    if not isinstance(rules, Iterable):
-        raise ArgumentTypeError(f"rules must be a list of rules, not {rules!r}")
-    for rule in rules:
-        if not isinstance(rule, Rule):
-            raise ArgumentTypeError(f"a rule must be made by eagerdecomp.register_decomposition(op)(function), and {rule!r} is not")
-        if rule.op in found:
-            raise RuleError(f"two rules for {rule.op}, {found[rule.op].where} and {rule.where}: remove one of them")
-        found[rule.op] = rule
-    return found

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.tensors import PLAIN_TENSORS
 from eagerdecomp.eager.strides import is_dense
-from eagerdecomp.rules.link import Linkable, link_on_call, ops_on_call
-from eagerdecomp.rules.rule import has_kernels
+from eagerdecomp.rules.link import Linkable, has_kernels, link_on_call, ops_on_call
 from eagerdecomp.rules.writeback import columns_in_blocks, cut_row
 
 __all__ = ["Stack", "Worth", "can_stack", "joined_value", "rows_of", "stack", "stack_positions", "store"]

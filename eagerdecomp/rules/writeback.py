@@ -18,8 +18,9 @@ from eagerdecomp.eager.strides import is_dense, reach
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
-from eagerdecomp.rules.link import Linkable, link, link_on_call
-from eagerdecomp.rules.rule import Call, link_when_called, to_be_fused
+from eagerdecomp.rules.link import Call, Linkable, link, link_on_call
+from eagerdecomp.rules.no_route import link_when_called
+from eagerdecomp.rules.rule import to_be_fused
 
 __all__ = [
     "check_apart",

@@ -21,7 +21,9 @@ from eagerdecomp.ops.schema import arguments_of, tensors_in, writes_several
 from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.program.key import key_or_none
 from eagerdecomp.rules.failed_routes import NotOnFakes
-from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
+from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.user_rules import index_rules
 from eagerdecomp.runtime.cache import ProgramCache, shared_cache
 from eagerdecomp.runtime.entry import Entry
 from eagerdecomp.runtime.runtime import Runtime, Watch

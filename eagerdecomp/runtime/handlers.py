@@ -27,8 +27,9 @@ from eagerdecomp.program.key import Guard
 from eagerdecomp.rules.blocks import large_from
 from eagerdecomp.rules.error_notes import predicate_holds
 from eagerdecomp.rules.link import may_decline
+from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.rules.refusals import refused_by_predicate
-from eagerdecomp.rules.rule import Bound, NoRoute, Rule
+from eagerdecomp.rules.rule import Bound, Rule
 from eagerdecomp.runtime.cache import OpPrograms
 from eagerdecomp.runtime.entry import Entry, Handler, OnError
 

@@ -25,8 +25,9 @@ from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import exact_guards, guard_values, has_lazy_bits, key_or_none, kind_guards, program_arguments
 from eagerdecomp.rules.error_notes import code_of, is_noted, note_call
 from eagerdecomp.rules.failed_routes import may_be_failed_route, reason_of_failure
+from eagerdecomp.rules.no_route import NoRoute, first_applicable
 from eagerdecomp.rules.result_checks import checked_kernel, checked_result
-from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import OpPrograms
 from eagerdecomp.runtime.compiler import install_program
 from eagerdecomp.runtime.entry import Entry, Handler

@@ -26,11 +26,12 @@ from eagerdecomp.program.compile_hook import meet
 from eagerdecomp.rules.blocks import BLOCK_OPS, run_in_blocks
 from eagerdecomp.rules.compute import reporting
 from eagerdecomp.rules.error_notes import is_own_kernel
-from eagerdecomp.rules.link import link
+from eagerdecomp.rules.link import Call, link
 from eagerdecomp.rules.name_chains import can_disassemble
+from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.rules.refusals import typed_kernel
 from eagerdecomp.rules.result_checks import checked_kernel
-from eagerdecomp.rules.rule import Call, NoRoute, Rule
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.writeback import bump_versions
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.collectives import Callbacks

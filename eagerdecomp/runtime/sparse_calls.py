@@ -16,7 +16,7 @@ from torch import Tensor
 from eagerdecomp._torch.dispatcher import has_computed_kernel
 from eagerdecomp._torch.ops import OpOverload, builtin, dispatcher_name, has_kernel
 from eagerdecomp.ops.schema import facts_of, tensors_in
-from eagerdecomp.rules.rule import NoRoute
+from eagerdecomp.rules.no_route import NoRoute
 
 __all__ = ["SPARSE_LAYOUTS", "any_sparse", "by_name", "raise_if_no_sparse_kernel", "sparse_handler", "takes_sparse"]
 

@@ -26,7 +26,7 @@ from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program.ir import KernelCall, Slot
 from eagerdecomp.program.key import Guard, guard, has_all_facts_fixed, parameter_name, reading
 from eagerdecomp.program.symbolic_sizes import Expression, Sizes, TrackedInt, plain, traced_in
-from eagerdecomp.rules.rule import NoRoute
+from eagerdecomp.rules.no_route import NoRoute
 
 __all__ = ["Reads", "Observed", "Values"]
 

@@ -23,9 +23,10 @@ from eagerdecomp.program.key import Guard
 from eagerdecomp.program.symbolic_sizes import TrackedInt, plain
 from eagerdecomp.rules.error_notes import note_call, predicate_holds
 from eagerdecomp.rules.failed_routes import reason_of_failure
+from eagerdecomp.rules.no_route import NoRoute, first_applicable
 from eagerdecomp.rules.refusals import refused_by_predicate, typed_kernel
 from eagerdecomp.rules.result_checks import checked_result, expected_of
-from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.tracing.guards import Reads, Values
 from eagerdecomp.tracing.recursion import Chain
 from eagerdecomp.tracing.written_memory import WrittenMemory, computes_without_ops, is_composed, memory_of

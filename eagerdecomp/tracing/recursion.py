@@ -13,7 +13,8 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.observe import leaves_of
 from eagerdecomp.ops.schema import arguments_of
 from eagerdecomp.program.key import key_or_none
-from eagerdecomp.rules.rule import NoRoute, Rule
+from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.rules.rule import Rule
 
 __all__ = ["Chain"]
 

@@ -16,7 +16,8 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import WeakStorage, WeakTensor
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
-from eagerdecomp.rules.rule import NoRoute, Rule
+from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.rules.rule import Rule
 
 __all__ = ["WrittenMemory", "computes_without_ops", "is_composed", "memory_of"]
 

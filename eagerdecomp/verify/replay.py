@@ -21,7 +21,8 @@ from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.symbolic_sizes import plain
-from eagerdecomp.rules.rule import NoRoute, Rule, place_of
+from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.rules.rule import Rule, place_of
 from eagerdecomp.tracing.recorder import Recorder
 from eagerdecomp.verify.findings import Culprit
 

@@ -35,7 +35,8 @@ from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of, is_composite
 from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.program.symbolic_sizes import plain
-from eagerdecomp.rules.rule import NoRoute, Rule, place_of
+from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.rules.rule import Rule, place_of
 from eagerdecomp.runtime.runtime import Watch
 from eagerdecomp.verify.findings import Blame, Culprit
 from eagerdecomp.verify.policy import Verified, Verify

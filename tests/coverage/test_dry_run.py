@@ -14,7 +14,7 @@ import eagerdecomp as ed
 from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.coverage import dry_run
 from eagerdecomp.coverage.plan_report import Plan
-from eagerdecomp.rules.rule import NoRoute
+from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.tracing.recorder import Recorder
 from eagerdecomp.tracing.recursion import Chain
 

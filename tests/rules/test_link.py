@@ -24,7 +24,8 @@ from eagerdecomp.decomps import families, our_rules
 from eagerdecomp.rules.compute import Constant, kept_number, kept_numbers
 from eagerdecomp.rules.link import Call, Linkable, _known, link, link_on_call, may_decline, mentions_ops
 from eagerdecomp.rules.name_chains import name_chains
-from eagerdecomp.rules.rule import NoRoute, dropped_rules, make_rule, rule, rules_of
+from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.rules.rule import dropped_rules, make_rule, rule, rules_of
 
 aten = torch.ops.aten
 families()

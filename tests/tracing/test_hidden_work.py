@@ -8,7 +8,7 @@ from opaque import OPAQUE
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import eagerdecomp as ed
-from eagerdecomp.rules.rule import NoRoute
+from eagerdecomp.rules.no_route import NoRoute
 
 
 def test_a_kernel_that_reads_lengths_from_memory_is_not_replayed() -> None:

@@ -11,7 +11,7 @@ from programs import native, planner_for, record, recorded
 import eagerdecomp as ed
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.program.ir import evaluate
-from eagerdecomp.rules.rule import NoRoute
+from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.tracing.recorder import Recorder
 from eagerdecomp.tracing.recursion import Chain
 

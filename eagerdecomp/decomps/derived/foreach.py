@@ -18,7 +18,8 @@ from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.rules.link import Call, Linkable, link
-from eagerdecomp.rules.rule import Rule, link_when_called, make_rule
+from eagerdecomp.rules.no_route import link_when_called
+from eagerdecomp.rules.rule import Rule, make_rule
 from eagerdecomp.rules.stacks import Worth, can_stack, joined_value, stack, stack_positions, store
 from eagerdecomp.rules.writeback import check_overlap, columns_in_blocks, cut_row, functional_of, write_list, write_out
 

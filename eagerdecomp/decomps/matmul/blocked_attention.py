@@ -27,7 +27,8 @@ from eagerdecomp.decomps.math.attention_heads import (
 from eagerdecomp.eager.layouts import layout_of
 from eagerdecomp.errors import ArgumentError
 from eagerdecomp.rules.restride import with_eager_strides
-from eagerdecomp.rules.rule import Rule, register_decomposition
+from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.user_rules import register_decomposition
 
 __all__ = ["blocked_attention"]
 

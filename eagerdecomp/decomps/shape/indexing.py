@@ -15,7 +15,8 @@ from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED
 from eagerdecomp.eager.strides import broadcast_shapes, inverse, memory_order
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.compute import constant
-from eagerdecomp.rules.rule import IfRouted, NoRoute, rule
+from eagerdecomp.rules.no_route import IfRouted, NoRoute
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 

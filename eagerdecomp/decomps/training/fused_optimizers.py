@@ -18,7 +18,8 @@ from torch import Tensor
 from eagerdecomp.eager.promotion import HALF, in_type, wide_type, widened
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.link import Linkable, ops_on_call
-from eagerdecomp.rules.rule import NoRoute, rule, to_be_fused
+from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.rules.rule import rule, to_be_fused
 from eagerdecomp.rules.stacks import Worth, joined_value, rows_of, store
 from eagerdecomp.rules.wide_dtype import wide_of
 from eagerdecomp.rules.writeback import functional_of
