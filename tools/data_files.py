@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from eagerdecomp import decomps
-from eagerdecomp._torch.ops import torch_release
 from eagerdecomp.rules.rule import rules_of
 
 __all__ = ["json_by_line", "parse_options", "report_stale", "rule_files"]
@@ -27,10 +26,13 @@ def parse_options(description: str | None, file: Path, match: str) -> argparse.N
     return parser.parse_args()
 
 
-def json_by_line(name: str, ops: Mapping[str, Any]) -> str:
-    """Return the entries as JSON, one op per line, so that a diff shows the changed ops."""
-    lines = [f"{json.dumps(op)}:{json.dumps(found, separators=(',', ':'))}" for op, found in ops.items()]
-    return f'{{"torch":{json.dumps(torch_release())},"{name}":{{\n' + ",\n".join(lines) + "\n}}\n"
+def json_by_line(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return tables of ops as JSON, one op per line, so that a diff shows the changed ops."""
+    written = []
+    for name, ops in tables.items():
+        lines = [f"{json.dumps(op)}:{json.dumps(found, separators=(',', ':'))}" for op, found in ops.items()]
+        written.append(f"{json.dumps(name)}:{{\n" + ",\n".join(lines) + "\n}")
+    return "{" + ",\n".join(written) + "}\n"
 
 
 def report_stale(stale: Sequence[str]) -> int:

@@ -30,10 +30,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 import eagerdecomp
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import FUNCTION_PLACES, OpOverload, builtin, op_names, overload, torch_release
-from eagerdecomp.ops.fast_calls import ABSENT, ANY, function_at
+from eagerdecomp.ops.fast_calls import ABSENT, ANY, function_at, table_of
 from eagerdecomp.ops.schema import Argument, facts_of
 
-FILE = Path(eagerdecomp.__file__).parent / "data" / f"torch-{torch_release()}" / "fast_calls.json"
+FILE = Path(eagerdecomp.__file__).parent / "data" / "fast_calls.json"
 
 #: Most combinations that are tried for a function. If there are more: all kinds of each pair of arguments, and random combinations.
 COMBINATIONS = 2000
@@ -365,7 +365,10 @@ def main() -> int:
     options = parse_options(__doc__, FILE, "overloads whose name, such as aten::add.Tensor, matches")
     ops = all_ops(options.match)
     found = {str(op): written for op, written in run_in_handler(lambda: [(op, prove(op)) for op in ops]) if written}
-    before = json.loads(options.output.read_text(encoding="utf-8"))["functions"] if options.output.exists() else {}
+    tables = (
+        json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else {"base": dict(sorted(found.items()))}
+    )
+    before = dict(table_of(tables, torch_release()))
     if options.check:
         return report_stale([name for name in sorted(map(str, ops)) if before.get(name) != found.get(name)])
     if options.match:
@@ -373,7 +376,9 @@ def main() -> int:
             before.pop(str(op), None)
         found = before | found
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json_by_line("functions", {op: found[op] for op in sorted(found)}), encoding="utf-8")
+    base = tables["base"]
+    tables[torch_release()] = {op: found.get(op) for op in sorted({*base, *found}) if base.get(op) != found.get(op)}
+    options.output.write_text(json_by_line(tables), encoding="utf-8")
     return 0
 
 

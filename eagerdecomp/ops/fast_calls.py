@@ -2,8 +2,8 @@
 
 ``torch.add(x, y)`` reaches ``aten.add.Tensor`` 0.3 to 1.4 us sooner than a call of the overload, which boxes each argument. But
 torch's argument parser then chooses the overload. ``tools/prove_direct.py`` calls both with arguments of every kind and writes
-``fast_calls.json``. For each overload, this file has its function, and the kinds of arguments for which the function calls exactly
-this overload with exactly these arguments (it may add ``pin_memory=False``, the default). Kinds are letters:
+``data/fast_calls.json``. For each overload, this file has its function, and the kinds of arguments for which the function calls
+exactly this overload with exactly these arguments (it may add ``pin_memory=False``, the default). Kinds are letters:
 
 ``t`` tensor, of any number of dimensions · ``b i f c`` Python bool, int, float, complex · ``x`` symbolic number · ``n`` None ·
 ``l`` list of numbers · ``X`` list with symbolic numbers · ``L`` list of tensors · ``o`` list of tensors and None · ``e`` empty
@@ -22,11 +22,11 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch.ops import FUNCTION_PLACES, OpOverload, builtin
+from eagerdecomp._torch.ops import FUNCTION_PLACES, OpOverload, builtin, torch_release
 from eagerdecomp.ops.schema import Argument
-from eagerdecomp.ops.shipped_data import shipped_data
+from eagerdecomp.ops.shipped_data import shipped_text
 
-__all__ = ["ABSENT", "ANY", "direct_function", "function_at", "kind_of", "load_direct", "native", "path_of"]
+__all__ = ["ABSENT", "ANY", "direct_function", "function_at", "kind_of", "load_direct", "native", "path_of", "table_of"]
 
 #: The kind of an omitted argument.
 ABSENT = "-"
@@ -61,12 +61,20 @@ def function_at(path: str) -> Callable[..., Any] | None:
 Table = Mapping[str, "str | Sequence[Sequence[str]]"]
 
 
+#: What the file holds: ``base``, the table of one release, and for each release its entries that differ; None if it lacks one.
+Tables = Mapping[str, dict[str, Any]]
+
+
+def table_of(tables: Tables, release: str) -> Table:
+    """Return the table of a torch release; empty if it has none."""
+    entries = tables["base"] | tables[release] if release in tables else {}
+    return {op: found for op, found in entries.items() if found is not None}
+
+
 @functools.cache
 def load_direct() -> Table:
-    """Return the shipped table; empty if it was made on another torch release."""
-    text = shipped_data("fast_calls.json")
-    functions: Table = {} if text is None else json.loads(text)["functions"]
-    return functions
+    """Return the shipped table of the installed torch release."""
+    return table_of(json.loads(shipped_text("fast_calls.json") or ""), torch_release())
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Read data that was recorded for torch releases, in ``data/torch-<release>``."""
+"""Read data that was recorded for torch releases: files in ``data``, and in ``data/torch-<release>``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import resources
 
 from eagerdecomp._torch.ops import torch_release
 
-__all__ = ["nearest_release", "shipped_data"]
+__all__ = ["nearest_release", "shipped_data", "shipped_text"]
 
 
 def shipped_data(name: str, release: str | None = None) -> str | None:
@@ -21,11 +21,16 @@ def shipped_data(name: str, release: str | None = None) -> str | None:
     Returns:
         The text; None if there is no such file for that release.
     """
-    file = resources.files("eagerdecomp").joinpath("data", f"torch-{release or torch_release()}", name)
+    return shipped_text(f"torch-{release or torch_release()}", name)
+
+
+def shipped_text(*path: str) -> str | None:
+    """Return the text of a file in ``data``, decompressed if its name ends in ``.gz``; None if there is none."""
+    file = resources.files("eagerdecomp").joinpath("data", *path)
     if not file.is_file():
         return None
     content = file.read_bytes()
-    return (gzip.decompress(content) if name.endswith(".gz") else content).decode()
+    return (gzip.decompress(content) if path[-1].endswith(".gz") else content).decode()
 
 
 @functools.cache

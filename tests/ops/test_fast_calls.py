@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import DispatchMode
-from eagerdecomp._torch.ops import OpOverload, builtin, overload
-from eagerdecomp.ops.fast_calls import direct_function, function_at, kind_of, load_direct, native
+from eagerdecomp._torch.ops import OpOverload, builtin, overload, torch_release
+from eagerdecomp.ops.fast_calls import direct_function, function_at, kind_of, load_direct, native, table_of
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program.codegen import generate
 from eagerdecomp.program.ir import evaluate
@@ -93,16 +93,22 @@ def test_the_script_writes_the_table(tool: Any, monkeypatch: pytest.MonkeyPatch,
     output = tmp_path / "direct.json"
     monkeypatch.setattr("sys.argv", ["prove_direct.py", "--match", r"^aten::(mul|clamp|var)(\.|$)", "--output", str(output)])
     assert tool.main() == 0
-    made = json.loads(output.read_text(encoding="utf-8"))["functions"]
+    made = table_of(json.loads(output.read_text(encoding="utf-8")), torch_release())
     assert made == {name: load_direct()[name] for name in NAMES if name.split(".")[1] in ("mul", "clamp", "var")}
-    output.write_text('{"torch":"2.13","functions":{"aten.mul.Tensor":"torch.div"}}', encoding="utf-8")
+    output.write_text(json.dumps({"base": {"aten.mul.Tensor": "torch.div"}, torch_release(): {}}), encoding="utf-8")
     monkeypatch.setattr("sys.argv", ["prove_direct.py", "--match", r"^aten::mul(\.|$)", "--output", str(output), "--check"])
     assert tool.main() == 1
 
 
 def test_a_table_of_another_torch_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eagerdecomp.ops.shipped_data.torch_release", lambda: "2.0")
+    monkeypatch.setattr("eagerdecomp.ops.fast_calls.torch_release", lambda: "2.0")
     assert load_direct.__wrapped__() == {}
+
+
+def test_a_release_has_the_entries_of_the_base_but_for_those_that_differ() -> None:
+    tables = {"base": {"a": "torch.a", "b": "torch.b"}, "2.14": {"b": None, "c": "torch.c"}}
+    assert table_of(tables, "2.14") == {"a": "torch.a", "c": "torch.c"}
+    assert table_of(tables, "2.0") == {}
 
 
 # -- which function for which call ---------------------------------------------------------------------------------------------

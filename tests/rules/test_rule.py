@@ -1,4 +1,4 @@
-"""Rules: registration, locations and signatures; two rules for one op raise; the first applicable rule runs."""
+"""Rules: registration, and where a rule is defined; how rules are applied, bound and compared."""
 
 from __future__ import annotations
 
