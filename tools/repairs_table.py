@@ -15,7 +15,7 @@ import torch
 from eagerdecomp._torch.ops import overload
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.eager.layouts import layout_of
-from eagerdecomp.rules.shipped_faults import FAULTS, Fault
+from eagerdecomp.rules.shipped_faults import FAULTS, TableFault
 
 FILE = Path(__file__).parent.parent / "docs" / "numbers" / "repairs.md"
 
@@ -43,7 +43,7 @@ KINDS = {
 }
 
 
-def route_around(fault: Fault) -> str:
+def route_around(fault: TableFault) -> str:
     """Return how the library fixes a fault."""
     if fault.kind == "writes":
         return "the entry, with a copy of the list"

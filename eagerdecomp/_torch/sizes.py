@@ -13,7 +13,7 @@ import torch
 from eagerdecomp._torch.private import private
 from eagerdecomp._torch.tensors import FakeTensorMode
 
-__all__ = ["Sizes", "fact_of_size", "guards_ignored"]
+__all__ = ["SymbolicSizes", "fact_of_size", "guards_ignored"]
 
 
 #: (torch's name of a function of sizes, the function, its number of operands)
@@ -29,7 +29,7 @@ _SIZE_FUNCTIONS: tuple[tuple[str, Callable[..., Any], int], ...] = (
 )
 
 
-class Sizes:
+class SymbolicSizes:
     """The symbolic sizes of one run on fake tensors.
 
     Attributes:
@@ -96,7 +96,7 @@ class Sizes:
         tracer = GraphAppendingTracer(graph)
         for name, function, count in _SIZE_FUNCTIONS:
             setattr(Analysis, name, as_call(function, count))
-        expression = Sizes.expression(size)
+        expression = SymbolicSizes.expression(size)
         if expression.is_number:
             return int(expression) if isinstance(size, torch.SymInt) else float(expression)
         if expression not in known:

@@ -15,7 +15,7 @@ from eagerdecomp._torch.dispatcher import below_autograd
 from eagerdecomp.conformance.accuracy import NearValues
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, to_cpu
-from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec
+from eagerdecomp.conformance.spec import Call, Fault, Near, Property, Skip, Spec, TestedKernel
 from eagerdecomp.eager.compare import difference, error_text, input_names, written_inputs
 from eagerdecomp.eager.layouts import strides_of_kernel
 from eagerdecomp.eager.observe import Observed, observe
@@ -25,17 +25,17 @@ from eagerdecomp.ops.schema import arguments_of, facts_of
 __all__ = ["LIKE_EAGER", "PARAMETERS", "REFUSES", "compared", "like_eager"]
 
 
-def like_eager(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+def like_eager(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     """Check that the kernel returns and does what eager does, in every respect that eager promises."""
     return compared(kernel, spec, spec.call(draw))
 
 
-def takes_parameters(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+def takes_parameters(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     """Check that the kernel equals eager too if its tensors require a gradient, as parameters do, and it runs below autograd."""
     return compared(kernel, spec, spec.call(draw), parameters=True)
 
 
-def compared(kernel: Kernel, spec: Spec, call: Call, *, parameters: bool = False) -> Fault | None:
+def compared(kernel: TestedKernel, spec: Spec, call: Call, *, parameters: bool = False) -> Fault | None:
     """Return how the results and effects of a kernel's call differ from eager's, or None.
 
     Args:
@@ -75,7 +75,7 @@ def _in_training() -> Iterator[None]:
         yield
 
 
-def _surroundings(kernel: Kernel) -> dict[str, Any]:
+def _surroundings(kernel: TestedKernel) -> dict[str, Any]:
     """Return the global state that the kernel must not change. The generator's state is part of it unless the op is random."""
     found = {"the default dtype": torch.get_default_dtype(), "grad mode": torch.is_grad_enabled()}
     if torch.Tag.nondeterministic_seeded not in kernel.op.tags:
@@ -88,7 +88,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def differing(
-    kernel: Kernel, spec: Spec, call: Call, want: Observed, theirs: CopiedArguments, have: Observed, ours: CopiedArguments
+    kernel: TestedKernel, spec: Spec, call: Call, want: Observed, theirs: CopiedArguments, have: Observed, ours: CopiedArguments
 ) -> Fault | None:
     """Return how the results and effects of a kernel differ from eager's, or None."""
 
@@ -203,7 +203,7 @@ def _overlap(one: tuple[int, int, int], other: tuple[int, int, int] | None) -> b
     return other is not None and one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
 
 
-def _lists_changed(kernel: Kernel, call: Call, ours: CopiedArguments) -> str | None:
+def _lists_changed(kernel: TestedKernel, call: Call, ours: CopiedArguments) -> str | None:
     """Return the name of a list argument that the kernel changed, or None."""
     given_, left = arguments_of(kernel.op, call.args, call.kwargs), arguments_of(kernel.op, ours.args, ours.kwargs)
     for argument, before, after in zip(facts_of(kernel.op).arguments, given_, left, strict=False):
@@ -213,7 +213,7 @@ def _lists_changed(kernel: Kernel, call: Call, ours: CopiedArguments) -> str | N
 
 
 def _memory(
-    kernel: Kernel, call: Call, theirs: CopiedArguments, ours: CopiedArguments, fault: Callable[..., Fault]
+    kernel: TestedKernel, call: Call, theirs: CopiedArguments, ours: CopiedArguments, fault: Callable[..., Fault]
 ) -> Fault | None:
     changed = _lists_changed(kernel, call, ours)
     if changed is not None:
@@ -248,7 +248,7 @@ def _shown(one: Observed) -> str:
     return "[" + ", ".join(map(_one, one.leaves)) + "]"
 
 
-def refuses(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+def refuses(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     """Check that the kernel rejects calls that eager rejects."""
     if spec.refused is None:
         raise Skip("the spec has no call that eager rejects")

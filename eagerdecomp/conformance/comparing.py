@@ -13,7 +13,7 @@ from typing import Literal
 
 from eagerdecomp.conformance.results import Report, State, Verdict
 
-__all__ = ["DIRECTIONS", "Change", "Comparison", "Direction", "compare"]
+__all__ = ["DIRECTIONS", "Change", "ReportComparison", "Direction", "compare"]
 
 Direction = Literal["worse", "better", "neither"]
 
@@ -53,7 +53,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReportComparison:
     """The differences between two runs.
 
     Attributes:
@@ -88,7 +88,7 @@ class Comparison:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-def compare(old: Report, new: Report) -> Comparison:
+def compare(old: Report, new: Report) -> ReportComparison:
     """Return the differences from an old run to a new one."""
     then, now = ({str(verdict.op): verdict for verdict in report.results} for report in (old, new))
     apart: list[str] = []
@@ -100,7 +100,7 @@ def compare(old: Report, new: Report) -> Comparison:
         elif _said(was) != _said(found):
             changes.append(_change(op, was, found))
     same = len(then.keys() | now.keys()) - len(changes) - len(apart)
-    return Comparison(tuple(changes), same, tuple(apart), _notes(old, new))
+    return ReportComparison(tuple(changes), same, tuple(apart), _notes(old, new))
 
 
 def _unknown_to(report: Report, verdict: Verdict | None) -> bool:

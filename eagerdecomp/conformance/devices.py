@@ -12,7 +12,7 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.conformance.memory import copy_arguments, put_back, to_cpu
-from eagerdecomp.conformance.spec import Kernel
+from eagerdecomp.conformance.spec import TestedKernel
 from eagerdecomp.conformance.workers import has_fork, survives
 from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.errors import InstallError
@@ -33,14 +33,14 @@ def device_of(backend: Backend) -> str:
     return backend.device_type or "cpu"
 
 
-def kernel_of(backend: Backend, op: OpOverload) -> Kernel:
+def kernel_of(backend: Backend, op: OpOverload) -> TestedKernel:
     """Return a backend's kernel of an op, for testing."""
     run, device = backend.kernels.get(op, op), device_of(backend)
     if device != "cpu" and _makes_tensors(op):
         run = functools.partial(_made_there, run, torch.device(device))
     when = backend.ops.predicate(op)
     claims = _of_dtypes(op, backend, None if when is None else lambda *args, **kwargs: predicate_holds(op, when, args, kwargs))
-    return Kernel(op, run, op, device, claims if device == "cpu" else _of_tensors_there(backend, claims))
+    return TestedKernel(op, run, op, device, claims if device == "cpu" else _of_tensors_there(backend, claims))
 
 
 def _of_dtypes(op: OpOverload, backend: Backend, claims: Callable[..., Any] | None) -> Callable[..., Any] | None:
@@ -150,7 +150,7 @@ def _travels(op: OpOverload, without: Collection[OpOverload]) -> bool:
     return not stays and any("Tensor" in str(one.type) for one in op._schema.returns)
 
 
-def _there_and_back(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
+def _there_and_back(kernel: TestedKernel, /, *args: Any, **kwargs: Any) -> Any:
     ours = copy_arguments(args, kwargs, kernel.device)
     result = to_cpu(kernel.run(*ours.args, **ours.kwargs))
     if facts_of(kernel.op).mutated:

@@ -13,7 +13,7 @@ from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.eager.observe import Caught, Strides, leaves_of
 from eagerdecomp.errors import EagerDecompError
 
-__all__ = ["EITHER_ZERO", "EXACT", "Call", "Fault", "Kernel", "Near", "Property", "Skip", "Spec", "tensors_of"]
+__all__ = ["EITHER_ZERO", "EXACT", "Call", "Fault", "TestedKernel", "Near", "Property", "Skip", "Spec", "tensors_of"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class TestedKernel:
     """A kernel under test.
 
     Attributes:
@@ -138,7 +138,7 @@ class Property:
     """
 
     name: str
-    find_fault: Callable[[Kernel, Spec, Draw], Fault | None]
+    find_fault: Callable[[TestedKernel, Spec, Draw], Fault | None]
     share: float = 0.1
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from eagerdecomp.conformance.checks import differing
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, to_cpu
-from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
+from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec, TestedKernel
 from eagerdecomp.eager.observe import Caught, Observed, observe
 from eagerdecomp.eager.tolerance import same_bits, same_values
 
@@ -31,7 +31,7 @@ _STRIDE = 101
 _TRACING = threading.Lock()
 
 
-def _calls(kernel: Kernel, spec: Spec, draw: Draw) -> tuple[Call, Call]:
+def _calls(kernel: TestedKernel, spec: Spec, draw: Draw) -> tuple[Call, Call]:
     """Draw two calls that differ only in values."""
     one = spec.call(draw)
     other = spec.call(Draw(draw.with_other_values(1)))
@@ -40,7 +40,7 @@ def _calls(kernel: Kernel, spec: Spec, draw: Draw) -> tuple[Call, Call]:
     return one, other
 
 
-def _eager(kernel: Kernel, call: Call) -> tuple[CopiedArguments, Observed]:
+def _eager(kernel: TestedKernel, call: Call) -> tuple[CopiedArguments, Observed]:
     theirs = copy_arguments(call.args, call.kwargs)
     _, want = observe(kernel.native, theirs.args, theirs.kwargs)
     if want.error is not None:
@@ -49,7 +49,7 @@ def _eager(kernel: Kernel, call: Call) -> tuple[CopiedArguments, Observed]:
 
 
 def _again(
-    kernel: Kernel, spec: Spec, call: Call, eager: tuple[CopiedArguments, Observed], when: str
+    kernel: TestedKernel, spec: Spec, call: Call, eager: tuple[CopiedArguments, Observed], when: str
 ) -> tuple[Fault | None, Observed]:
     theirs, want = eager
     ours = copy_arguments(call.args, call.kwargs, kernel.device)
@@ -58,7 +58,7 @@ def _again(
     return (None if found is None else Fault("state", f"{when}: {found.message}", found.expected, found.got, call)), have
 
 
-def repeats(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+def repeats(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     """Check that a call returns the same after other calls, and that later calls do not change its result."""
     one, other = _calls(kernel, spec, draw)
     first, second = _eager(kernel, one), _eager(kernel, other)
@@ -89,7 +89,7 @@ def repeats(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     return _by_identity(kernel, spec, one, other) or _among_others(kernel, spec, draw, one, first)
 
 
-def _among_others(kernel: Kernel, spec: Spec, draw: Draw, one: Call, eager: tuple[CopiedArguments, Observed]) -> Fault | None:
+def _among_others(kernel: TestedKernel, spec: Spec, draw: Draw, one: Call, eager: tuple[CopiedArguments, Observed]) -> Fault | None:
     """Repeat a call after similar calls, each drawn with one other choice."""
     choices = list(draw.choices)
     for _ in range(_OTHERS):
@@ -113,7 +113,7 @@ def _among_others(kernel: Kernel, spec: Spec, draw: Draw, one: Call, eager: tupl
     return None
 
 
-def _by_identity(kernel: Kernel, spec: Spec, one: Call, other: Call) -> Fault | None:
+def _by_identity(kernel: TestedKernel, spec: Spec, one: Call, other: Call) -> Fault | None:
     """Call the kernel twice with the same tensor objects, with other values the second time."""
     if any(isinstance(value, torch.UntypedStorage) for value in one.args):  # the second call would have another storage
         return None
@@ -165,7 +165,7 @@ def _trace(observed: Any) -> None:
         sys.settrace(observed)
 
 
-def _between_others(kernel: Kernel) -> Callable[..., Any]:
+def _between_others(kernel: TestedKernel) -> Callable[..., Any]:
     """Return the kernel, changed to let other threads run between its lines of Python."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -179,7 +179,7 @@ def _between_others(kernel: Kernel) -> Callable[..., Any]:
     return run
 
 
-def threads(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+def threads(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     """Check that calls from several threads at once return the same as single calls."""
     calls = _calls(kernel, spec, draw)
     eager = [_eager(kernel, call) for call in calls]

@@ -19,7 +19,7 @@ from eagerdecomp.conformance.interactions import Together, tried_together
 from eagerdecomp.conformance.next_kernels import next_kernels
 from eagerdecomp.conformance.reports.words import printable
 from eagerdecomp.conformance.results import Consequence, Failure, Report, State, Verdict
-from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
+from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec, TestedKernel
 from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.conformance.trial import (
     Effort,
@@ -243,7 +243,7 @@ class _Run:
         self._backend, self._profile, self._seed, self._named = backend, profile, seed, named
         self._called, self._strides = called, strides
 
-    def _kernel(self, op: OpOverload) -> Kernel:
+    def _kernel(self, op: OpOverload) -> TestedKernel:
         return replace(kernel_of(self._backend, op), strides=self._strides)
 
     def unseen(self, op: OpOverload) -> Verdict:

@@ -15,7 +15,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.checks import LIKE_EAGER, PARAMETERS, REFUSES, compared
 from eagerdecomp.conformance.choices import INPUT_SEEDS, Coverage, Draw, simplest
 from eagerdecomp.conformance.shrinking import smaller
-from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
+from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec, TestedKernel
 from eagerdecomp.conformance.state import REPEATS, THREADS
 from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.errors import KernelError
@@ -102,7 +102,7 @@ class Trial:
     passed: set[torch.dtype] = field(default_factory=set)
     failed: set[torch.dtype] = field(default_factory=set)
 
-    def note(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def note(self, kernel: TestedKernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Record the value of each argument, until two different values are known."""
         for argument, value in zip(facts_of(kernel.op).arguments, arguments_of(kernel.op, args, kwargs), strict=False):
             seen = self.given.setdefault(argument.name, set())
@@ -126,7 +126,7 @@ def properties_of(spec: Spec) -> tuple[Property, ...]:
 
 
 def try_kernel(
-    kernel: Kernel,
+    kernel: TestedKernel,
     spec: Spec,
     effort: Effort,
     seed: int,
@@ -178,7 +178,7 @@ def try_kernel(
 
 
 def _run_case(
-    kernel: Kernel, spec: Spec, prop: Property, draw: Draw, trial: Trial, on_case: Callable[[Property, Sequence[int]], None]
+    kernel: TestedKernel, spec: Spec, prop: Property, draw: Draw, trial: Trial, on_case: Callable[[Property, Sequence[int]], None]
 ) -> Fault | None:
     reported = _Reporting(lambda: on_case(prop, draw.choices), draw, trial)
     torch.set_grad_enabled(False)  # an earlier call may have changed it
@@ -197,7 +197,7 @@ def _run_case(
     return fault
 
 
-def _fault(prop: Property, kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+def _fault(prop: Property, kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     """Return the fault that a case shows, or None. A predicate that raises is one, in any case."""
     try:
         return prop.find_fault(kernel, spec, draw)
@@ -215,7 +215,7 @@ def first_call(spec: Spec, prop: Property, choices: Sequence[int]) -> Call | Non
         return None
 
 
-def _with_callback(kernel: Kernel, on_kernel_call: Callable[[], None]) -> Kernel:
+def _with_callback(kernel: TestedKernel, on_kernel_call: Callable[[], None]) -> TestedKernel:
     def run(*args: Any, **kwargs: Any) -> Any:
         on_kernel_call()
         return kernel.run(*args, **kwargs)
@@ -233,7 +233,7 @@ class _Reporting:
         self._noted = False
         self.dtypes: set[torch.dtype] = set()
 
-    def kernel(self, kernel: Kernel) -> Kernel:
+    def kernel(self, kernel: TestedKernel) -> TestedKernel:
         """Return the kernel, changed to report the case before it runs."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -259,7 +259,7 @@ class _Reporting:
             progress()
 
 
-def rerun(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Fault | None:
+def rerun(kernel: TestedKernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Fault | None:
     """Run a case again, without shrinking it, and return its fault, or None."""
     draw = Draw(choices)
     reported = _Reporting(lambda: None, draw, Trial())
@@ -270,7 +270,7 @@ def rerun(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) ->
             return None
 
 
-def rerun_and_shrink(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Found | None:
+def rerun_and_shrink(kernel: TestedKernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Found | None:
     """Run a case again, shrink it, and return its fault, or None."""
     fault = rerun(kernel, spec, prop, choices)
     with torch.no_grad():
@@ -278,7 +278,7 @@ def rerun_and_shrink(kernel: Kernel, spec: Spec, prop: Property, choices: Sequen
 
 
 def _smallest(
-    kernel: Kernel,
+    kernel: TestedKernel,
     spec: Spec,
     prop: Property,
     fault: Fault,
@@ -306,7 +306,7 @@ def _smallest(
     return Found(prop, best, smallest)
 
 
-def _with_fewer_elements(kernel: Kernel, spec: Spec, fault: Fault, call: Call) -> Fault:
+def _with_fewer_elements(kernel: TestedKernel, spec: Spec, fault: Fault, call: Call) -> Fault:
     best = fault
 
     def fails(attempt: Call) -> bool:

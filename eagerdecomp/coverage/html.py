@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from eagerdecomp.coverage.families import OTHER, family
-from eagerdecomp.coverage.next_kernels import Kernel
+from eagerdecomp.coverage.next_kernels import KernelToWrite
 from eagerdecomp.coverage.op_plan import STATUSES, OpPlan
 from eagerdecomp.host.html import render
 
@@ -52,7 +52,9 @@ class _OnSet(NamedTuple):
     ways: tuple[_Way, ...]
 
 
-def page(title: str, torch: str, sheets: Sequence[Sheet], kernels: Sequence[Kernel], bound: int, notes: Sequence[str]) -> str:
+def page(
+    title: str, torch: str, sheets: Sequence[Sheet], kernels: Sequence[KernelToWrite], bound: int, notes: Sequence[str]
+) -> str:
     """Return a plan as HTML text: its ops, the kernels to write next, and what the plan does not know.
 
     The first sheet is the plan's own. The other sheets show the same ops on other sets.

@@ -17,7 +17,7 @@ from eagerdecomp.planner.rule_calls import Footprint
 
 __all__ = [
     "Choice",
-    "Kernel",
+    "KernelToWrite",
     "Ranked",
     "SmallSet",
     "choose_kernels",
@@ -32,7 +32,7 @@ _EXACT = 12
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelToWrite:
     """One kernel to write, and the ops that it enables. An op that needs several kernels is listed at only one of them."""
 
     op: str
@@ -56,7 +56,7 @@ class Choice:
         bound: no choice of as many kernels enables more ops than this.
     """
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[KernelToWrite, ...]
     bound: int
 
     @property
@@ -382,17 +382,17 @@ def _share_out(parts: Sequence[_Table], count: int) -> tuple[list[str], int]:
     return list(best[count][1]), bound[count]
 
 
-def _in_order(graph: Closure, kernels: Collection[str], targets: frozenset[str]) -> tuple[Kernel, ...]:
+def _in_order(graph: Closure, kernels: Collection[str], targets: frozenset[str]) -> tuple[KernelToWrite, ...]:
     """Sort kernels by the number of ops that each enables, the most first.
 
     The kernels are added one by one, each time the one that enables the most. So an op that needs several is listed at the last.
     """
-    ranked: list[Kernel] = []
+    ranked: list[KernelToWrite] = []
     left, added = sorted(kernels), []
     while left:
         op = max(left, key=lambda op: len(targets.intersection(graph.enabled_by([op]))))
         newly = graph.add([op])
-        ranked.append(Kernel(op, tuple(sorted(targets.intersection(newly)))))
+        ranked.append(KernelToWrite(op, tuple(sorted(targets.intersection(newly)))))
         added += newly
         left.remove(op)
     graph.take_back(added)

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from eagerdecomp.coverage.html import Sheet, page
-from eagerdecomp.coverage.next_kernels import Kernel
+from eagerdecomp.coverage.next_kernels import KernelToWrite
 from eagerdecomp.coverage.op_plan import STATUSES, OpPlan
 from eagerdecomp.coverage.routes import Route
 from eagerdecomp.errors import ArgumentError, FileError, OpSetError, ops_line
 from eagerdecomp.host.terminal import columns, fitted
 
-__all__ = ["Comparison", "Plan", "REQUIREMENTS", "plan_text"]
+__all__ = ["PlanComparison", "Plan", "REQUIREMENTS", "plan_text"]
 
 #: The requirements that `Plan.unmet` checks.
 REQUIREMENTS = ("closed", "gradients", "known")
@@ -25,7 +25,7 @@ _NAMES = 6
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PlanComparison:
     """The difference between a plan and an older one. Ops are given by name.
 
     Attributes:
@@ -85,7 +85,7 @@ class Plan:
     subject: str
     torch: str
     ops: tuple[OpPlan, ...]
-    next_kernels: tuple[Kernel, ...] = ()
+    next_kernels: tuple[KernelToWrite, ...] = ()
     bound: int = 0
     to_close: tuple[str, ...] = ()
     for_gradients: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ class Plan:
             lines.append(f"no call was ever seen of {len(unseen)}{_listed(unseen)}: not required, unless by --require known")
         return "\n".join([*lines, *([f"nor is it the whole: {self.stopped}"] if self.stopped else [])])
 
-    def compare(self, old: Plan) -> Comparison:
+    def compare(self, old: Plan) -> PlanComparison:
         """Return how this plan differs from an older one.
 
         Args:
@@ -172,7 +172,7 @@ class Plan:
         fine = ("supported", "passes", "closed")
         steady = [(was, new) for was, new in both if (was.status in fine) == (new.status in fine)]
         counted = [(new.op, *counts) for was, new in steady if (counts := _most_kernels(was, new)) is not None]
-        return Comparison(
+        return PlanComparison(
             tuple(new.op for was, new in both if new.status in fine and was.status not in fine),
             tuple(new.op for was, new in both if was.status in fine and new.status not in fine),
             tuple(row for row in counted if row[2] < row[1]),
@@ -233,7 +233,7 @@ class Plan:
             raise FileError(f"this is not a plan, because it is not JSON ({error}). {_WRITE_ONE}") from None
         try:
             ops = tuple(_op_of(row) for row in data["ops"])
-            kernels = tuple(Kernel(row["op"], tuple(row["enables"])) for row in data["next_kernels"])
+            kernels = tuple(KernelToWrite(row["op"], tuple(row["enables"])) for row in data["next_kernels"])
             to_close, for_gradients, notes = (tuple(data.get(name, ())) for name in ("to_close", "for_gradients", "notes"))
             names, stopped = (data["op_set"], data["subject"], data["torch"]), data.get("stopped", "")
             return cls(*names, ops, kernels, data["bound"], to_close, for_gradients, stopped, notes, data["seconds"])

@@ -26,12 +26,12 @@ from eagerdecomp.planner.rule_calls import Footprint, SeenOp
 from eagerdecomp.rules.error_notes import predicate_holds
 from eagerdecomp.rules.rule import Rule
 
-__all__ = ["Kind", "Route", "Routes", "Way"]
+__all__ = ["Kind", "Route", "Routes", "RouteRule"]
 
 _FLOATS = ("f32[", "f64[", "f16[", "bf16[", "c64[", "c128[")
 
 
-class Way(NamedTuple):
+class RouteRule(NamedTuple):
     """One rule for one call: the ops that it calls."""
 
     rule: Rule
@@ -48,7 +48,7 @@ class Kind(NamedTuple):
     """
 
     example: str
-    ways: tuple[Way, ...]
+    ways: tuple[RouteRule, ...]
     taken: bool = False
 
 
@@ -136,12 +136,14 @@ class Routes:
         seen = self._seen.get(op)
         if seen is not None and seen.calls:
             for call in seen.calls:
-                yield Kind(call.example, tuple(Way(rule, call.by_rule[rule.key]) for rule in rules if rule.key in call.by_rule))
+                yield Kind(
+                    call.example, tuple(RouteRule(rule, call.by_rule[rule.key]) for rule in rules if rule.key in call.by_rule)
+                )
         else:
-            bound = tuple(Way(rule, ops) for rule in rules if rule.linked and (ops := _bound(rule)))
+            bound = tuple(RouteRule(rule, ops) for rule in rules if rule.linked and (ops := _bound(rule)))
             # C++ composites that write `out` cost as much as the functional variant and a copy.
             composed = tuple(
-                Way(rule, as_variant) for rule in rules if rule.source == "composite" and (as_variant := _of_variant(rule))
+                RouteRule(rule, as_variant) for rule in rules if rule.source == "composite" and (as_variant := _of_variant(rule))
             )
             if bound or composed:
                 yield Kind("", bound or composed)
@@ -221,7 +223,7 @@ class Routes:
         partly_closed = tuple(sorted(called for called in way.calls if called not in self.closed and called != op))
         return Route(kind.example, str(way.rule), dict(way.calls), dict(sorted(kernels.items())), (), partly_closed)
 
-    def _chosen(self, kind: Kind) -> Way | None:
+    def _chosen(self, kind: Kind) -> RouteRule | None:
         """Return the first rule whose ops are all closed, or else the first whose ops are all partly closed."""
         for reached in (self.closed, self.partly_closed):
             for way in kind.ways:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.python_device import DEVICE_TYPE, DeviceGuard, current_node, empty_tensor, nodes_of, wrap_backward
 
-__all__ = ["Guard", "raise_stored_errors"]
+__all__ = ["ErrorGuard", "raise_stored_errors"]
 
 #: Raises the pending error. A ctypes call checks for one at its end; Python's builtins may skip the check.
 _raise_pending = ctypes.PYFUNCTYPE(None)(("PyErr_Occurred", ctypes.pythonapi))
@@ -57,7 +57,7 @@ def _wait_for_autograd_threads_at_exit() -> None:
     atexit.register(run)
 
 
-class Guard(DeviceGuard):  # type: ignore[misc]
+class ErrorGuard(DeviceGuard):  # type: ignore[misc]
     """The device guard. C++ calls it while it unwinds frames after an error."""
 
     def type_(self) -> Any:

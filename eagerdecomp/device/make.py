@@ -8,7 +8,7 @@ from typing import Any
 
 from eagerdecomp._torch.python_device import device_name, set_up
 from eagerdecomp.device.autocast import FLOAT32, LOWER_PRECISION, register_autocast
-from eagerdecomp.device.backward_errors import Guard, raise_stored_errors
+from eagerdecomp.device.backward_errors import ErrorGuard, raise_stored_errors
 from eagerdecomp.device.module import DeviceModule
 from eagerdecomp.device.names import problem_with_name
 from eagerdecomp.device.parameters import keep_parameters
@@ -70,7 +70,7 @@ def make_device(
         raise ArgumentError(f"{problem}. Choose another name")
     lower, single = resolve_ops(lower_precision), resolve_ops(float32)
     module = DeviceModule(name, functions)
-    set_up(name, module, device_guard=Guard())
+    set_up(name, module, device_guard=ErrorGuard())
     register_autocast(name, lower, single)
     replace_storages(module, new_storage)
     keep_parameters(name)

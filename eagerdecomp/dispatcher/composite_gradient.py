@@ -17,17 +17,17 @@ from eagerdecomp.eager.generators import drawing_again
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.ops.schema import OpFacts, facts_of
 
-__all__ = ["Call", "CompositeGradient"]
+__all__ = ["SavedCall", "CompositeGradient"]
 
 #: Results of a random op with at least this many elements are equal only if their random numbers are equal.
 _DECISIVE_SIZE = 32
 
 
 class _Placeholder(int):
-    """A placeholder for a tensor argument: its index in `Call.tensors`."""
+    """A placeholder for a tensor argument: its index in `SavedCall.tensors`."""
 
 
-class Call:
+class SavedCall:
     """The data needed to run a call again: its arguments, with the tensors stored separately.
 
     Attributes:
@@ -86,7 +86,7 @@ class CompositeGradient(torch.autograd.Function):
     composition: Callable[..., Any]
 
     @staticmethod
-    def forward(ctx: Any, call: Call, proven: set[OpOverload], results: Sequence[Any], *tensors: Tensor) -> Any:
+    def forward(ctx: Any, call: SavedCall, proven: set[OpOverload], results: Sequence[Any], *tensors: Tensor) -> Any:
         ctx.call, ctx.proven = call, proven
         ctx.set_materialize_grads(False)
         saved: list[Any] = [None if number in call.unread else tensor for number, tensor in enumerate(tensors)]
@@ -178,7 +178,7 @@ def _without_autocast(tensors: Sequence[Any]) -> Iterator[None]:
         yield
 
 
-def _check_random_numbers(op: OpOverload, proven: set[OpOverload], call: Call, again: Tensor) -> None:
+def _check_random_numbers(op: OpOverload, proven: set[OpOverload], call: SavedCall, again: Tensor) -> None:
     """Check that the kernel of a random op draws the same random numbers as the composition, from which the gradient is computed.
 
     A result of at least `_DECISIVE_SIZE` elements proves this, and adds the op to `proven`.

@@ -35,7 +35,7 @@ from eagerdecomp._torch.higher_order import AmbientMode
 from eagerdecomp._torch.modes import leave_modes, mode_stack, modes_entered, no_current_modes
 from eagerdecomp._torch.ops import OpOverload, builtin, call_at_key, has_kernel
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, same_storage
-from eagerdecomp.dispatcher.composite_gradient import Call, CompositeGradient
+from eagerdecomp.dispatcher.composite_gradient import CompositeGradient, SavedCall
 from eagerdecomp.eager.generators import states_of
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.host.fork_safe import free_in_child
@@ -342,7 +342,7 @@ def _autograd_kernel(op: OpOverload) -> Callable[..., Any]:
         kept = _innermost_kept(own)
         if kept is None or is_transforming() or autocast_is_on():
             return composition(*args, **kwargs)
-        call = Call(args, kwargs)
+        call = SavedCall(args, kwargs)
         tensors = call.tensors
         needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         odd = any(_needs_composition(tensor) and not (kept.tracing and traced_functional(type(tensor))) for tensor in tensors)

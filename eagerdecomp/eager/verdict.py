@@ -34,7 +34,7 @@ from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 
-__all__ = ["Verdict", "Declined", "ask_once", "is_too_large", "lacks_workspace", "refusal", "refuse"]
+__all__ = ["EagerVerdict", "Declined", "ask_once", "is_too_large", "lacks_workspace", "refusal", "refuse"]
 
 #: From a device no more elements are copied before a stand-in was refused.
 _MOST_ELEMENTS = 1_000_000
@@ -53,7 +53,7 @@ class Declined(Exception):
     """Raised by a helper of a rule if the rule does not cover the call. A rule itself returns ``NotImplemented``."""
 
 
-class Verdict(NamedTuple):
+class EagerVerdict(NamedTuple):
     """The error that eager raised for a call, or None, and its warnings."""
 
     error: Exception | None = None
@@ -96,20 +96,20 @@ def refusal(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> E
     return _verdict(op, args, kwargs).error
 
 
-def _verdict(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Verdict:
+def _verdict(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> EagerVerdict:
     tensors = [*tensors_in([*args, *kwargs.values()])]
     if not _can_ask(op, args, kwargs):
-        return Verdict()
+        return EagerVerdict()
     if any(isinstance(one, FakeTensor) for one in tensors):
-        return Verdict(_refusal_on_fakes(op, args, kwargs))
+        return EagerVerdict(_refusal_on_fakes(op, args, kwargs))
     if not all(map(can_be_copied, tensors)):
-        return Verdict()
+        return EagerVerdict()
     if _size(tensors) > _FEW_ELEMENTS or _has_large_numbers(args, kwargs):
         refused, size = _size_by_meta(op, args, kwargs, tensors)
         if size > _FAR_TOO_MANY:
-            return _run(op, lambda: _without_data(args, kwargs)) if refused and not facts_of(op).mutated else Verdict()
+            return _run(op, lambda: _without_data(args, kwargs)) if refused and not facts_of(op).mutated else EagerVerdict()
     verdict = _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True))
-    return verdict if verdict.error is not None else Verdict(_refusal_of_devices(tensors))
+    return verdict if verdict.error is not None else EagerVerdict(_refusal_of_devices(tensors))
 
 
 def _size_by_meta(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor]) -> tuple[bool, int]:
@@ -137,7 +137,7 @@ def _refusal_of_devices(tensors: Sequence[Tensor]) -> RuntimeError | None:
     return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {' and '.join(found)}!")
 
 
-def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, sized: bool = False) -> Verdict:
+def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, sized: bool = False) -> EagerVerdict:
     """Ask eager about a call of a new kind: of other dtypes, ranks, layouts or scalars, or with other sizes equal.
 
     The first question is a small stand-in of the call. Only if eager refuses that, the call itself is the next one. A kind that
@@ -153,17 +153,17 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, 
     tensors = [*tensors_in([*args, *kwargs.values()])]
     asked = facts_of(op).asked
     if asked == "never" or not all(one.is_cpu or asked == "always" for one in tensors):
-        return Verdict()
+        return EagerVerdict()
     if any(isinstance(one, FakeTensor) for one in tensors):
         # With symbolic sizes, a question would add guards to the program that is being traced.
         symbolic = any(isinstance(size, torch.SymInt) for one in tensors for size in one.shape)
-        return Verdict(_refusal_on_fakes(op, args, kwargs) if not symbolic and _can_ask(op, args, kwargs) else None)
+        return EagerVerdict(_refusal_on_fakes(op, args, kwargs) if not symbolic and _can_ask(op, args, kwargs) else None)
     if not all(map(can_be_copied, tensors)):
-        return Verdict()
+        return EagerVerdict()
     kind = _kind(op, args, kwargs, tensors, sized)
     by_values = sized and _is_indexed(tensors) and _size(tensors) <= _FEW_ELEMENTS
     if kind is None or (kind in _accepted and not by_values) or not _can_ask(op, args, kwargs):
-        return Verdict()
+        return EagerVerdict()
     # To copy a tensor from its device would wait for the device, and count as a read of data where a step is recorded.
     here = all(one.is_cpu for one in tensors)
     verdict = _verdict(op, args, kwargs) if sized and here else _verdict_of_kind(op, args, kwargs, tensors, here)
@@ -176,12 +176,12 @@ def ask_once(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, 
 
 def _verdict_of_kind(
     op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor], here: bool
-) -> Verdict:
+) -> EagerVerdict:
     indexed, few = _is_indexed(tensors), here and _size(tensors) <= _FEW_ELEMENTS
     if indexed and not few:
-        return _verdict(op, args, kwargs) if here and _ask_meta(op, args, kwargs)[0] else Verdict()
+        return _verdict(op, args, kwargs) if here and _ask_meta(op, args, kwargs)[0] else EagerVerdict()
     if _has_large_numbers(args, kwargs) and _ask_meta(op, args, kwargs)[1] > _FAR_TOO_MANY:
-        return Verdict()
+        return EagerVerdict()
     if few:
         return _run(op, lambda: copied(op, args, kwargs, home=True, gradients=True))
     verdict = _run(op, lambda: _stand_in(args, kwargs))
@@ -216,13 +216,13 @@ def _can_ask(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     return not any(isinstance(value, torch.UntypedStorage) for value in args) and not lacks_workspace(op, args, kwargs)
 
 
-def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, Any]]]) -> Verdict:
+def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, Any]]]) -> EagerVerdict:
     """Run torch's kernel on arguments that `made` makes."""
     with _below_modes(), Caught() as failed:
         args, kwargs = made()
         crash = _would_crash(op, args, kwargs)
     if failed.error is not None or crash:
-        return Verdict(_as_error(crash) if failed.error is None else None)
+        return EagerVerdict(_as_error(crash) if failed.error is None else None)
     caught = Caught()
 
     def ask(number: Any) -> Any:
@@ -233,7 +233,7 @@ def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, An
     with _keeping_warnings() as warned, _below_modes():
         # A C++ kernel that an overload calls prints its warnings to stderr, unless a method of a tensor is running.
         torch.empty((), device="cpu").apply_(ask)
-    return Verdict(caught.error, tuple(warned))
+    return EagerVerdict(caught.error, tuple(warned))
 
 
 #: `catch_warnings` changes what all threads see, and two threads that leave it in the wrong order change it for good.

@@ -20,7 +20,7 @@ from eagerdecomp._torch.dynamo import fake_mode_of, is_unbacked, no_new_guards
 from eagerdecomp._torch.fake import handling_fakes
 from eagerdecomp._torch.modes import no_current_modes, python_kernels
 from eagerdecomp._torch.ops import OpOverload, builtin
-from eagerdecomp._torch.sizes import Sizes
+from eagerdecomp._torch.sizes import SymbolicSizes
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.planner.planner import Decision, Planner
@@ -231,18 +231,18 @@ class _Lowering:
                 val = old.meta.get("val")
                 if old.op != "placeholder":
                     break
-                if isinstance(val, torch.SymInt) and Sizes.expression(val) == symbol:
+                if isinstance(val, torch.SymInt) and SymbolicSizes.expression(val) == symbol:
                     node: Node = self._nodes[old]
                     return node
                 sizes: Sequence[Any] = val.shape if isinstance(val, Tensor) else ()
                 for dim, size in enumerate(sizes):
-                    if isinstance(size, torch.SymInt) and Sizes.expression(size) == symbol:
+                    if isinstance(size, torch.SymInt) and SymbolicSizes.expression(size) == symbol:
                         made = self._graph.call_function(torch.ops.aten.sym_size.int, (self._nodes[old], dim))
                         made.meta["val"] = size
                         return made
             raise _UnknownSize(str(symbol))
 
-        return Sizes.node_of(value, self._graph, self._sizes, leaf)
+        return SymbolicSizes.node_of(value, self._graph, self._sizes, leaf)
 
 
 class _UnknownSize(Exception):

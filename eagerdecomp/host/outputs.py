@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Difference", "Outputs", "copied_stdout", "decoded"]
+__all__ = ["ChangedLines", "Outputs", "copied_stdout", "decoded"]
 
 #: Maximum number of bytes of an output that are stored.
 KEPT = 1_000_000
@@ -32,7 +32,7 @@ _ROUNDED = 1e-4
 
 
 @dataclass(frozen=True)
-class Difference:
+class ChangedLines:
     """Consecutive lines of the run under the mode that differ from lines of the plain run.
 
     Attributes:
@@ -66,7 +66,7 @@ class Outputs:
         """Whether both runs printed the same."""
         return self.ours == self.plain
 
-    def differences(self) -> list[Difference]:
+    def differences(self) -> list[ChangedLines]:
         """Return the lines that differ, in order."""
         ours, plain = self.ours.splitlines(), self.plain.splitlines()
         steps = (
@@ -75,7 +75,7 @@ class Outputs:
             else _by_line(ours, plain)
         )
         return [
-            Difference(first + 1, tuple(ours[first:last]), plain_first + 1, tuple(plain[plain_first:plain_last]))
+            ChangedLines(first + 1, tuple(ours[first:last]), plain_first + 1, tuple(plain[plain_first:plain_last]))
             for tag, first, last, plain_first, plain_last in steps
             if tag != "equal"
         ]
@@ -142,7 +142,7 @@ def _by_line(ours: list[str], plain: list[str]) -> Iterator[tuple[str, int, int,
         yield "replace", shared, len(ours), shared, len(plain)
 
 
-def _pairs(differences: list[Difference]) -> Iterator[tuple[int | None, str, int | None, str]]:
+def _pairs(differences: list[ChangedLines]) -> Iterator[tuple[int | None, str, int | None, str]]:
     """Yield pairs of differing lines, each with its line number; None and "" if one side has fewer lines."""
     for one in differences:
         for place in range(max(len(one.ours), len(one.plain))):
@@ -155,7 +155,7 @@ def _pairs(differences: list[Difference]) -> Iterator[tuple[int | None, str, int
             )
 
 
-def _columns(differences: list[Difference], width: int) -> list[str]:
+def _columns(differences: list[ChangedLines], width: int) -> list[str]:
     pairs = list(_pairs(differences))
     digits = len(str(max(number or 0 for one in pairs for number in (one[0], one[2]))))
     room = (width - 3) // 2 - digits - 1
@@ -169,7 +169,7 @@ def _columns(differences: list[Difference], width: int) -> list[str]:
     return [head, *(f"{cell(one[0], one[1])} | {cell(one[2], one[3])}".rstrip() for one in pairs)]
 
 
-def _unified(differences: list[Difference]) -> list[str]:
+def _unified(differences: list[ChangedLines]) -> list[str]:
     rows = ["+ under the mode, - plain eager"]
     for one in differences:
         rows += [f"+{one.line + place} {text}" for place, text in enumerate(one.ours)]

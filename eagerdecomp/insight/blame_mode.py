@@ -29,7 +29,7 @@ from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.verify.findings import Blame, BlameReport, Culprit
 from eagerdecomp.verify.replay import (
-    Call,
+    CopiedCall,
     Draws,
     Finding,
     allowed_strides,
@@ -206,7 +206,7 @@ class BlameMode(CompositeMode):
         self, op: OpOverload, types: Sequence[type], args: Sequence[Any], kwargs: dict[str, Any], line: int
     ) -> Any:
         with no_current_modes():
-            call, draws = Call(op, args, kwargs), Draws(op, args, kwargs)
+            call, draws = CopiedCall(op, args, kwargs), Draws(op, args, kwargs)
         made = compared(
             call,
             args,
@@ -232,7 +232,7 @@ class BlameMode(CompositeMode):
 
     # -- the kernel or rule to blame --------------------------------------------------------------------------------------
 
-    def _blame(self, call: Call, draws: Draws, found: Difference, line: Line) -> None:
+    def _blame(self, call: CopiedCall, draws: Draws, found: Difference, line: Line) -> None:
         key = (str(call.op), line)
         self._times[key] += 1
         if key in self._found:
@@ -245,7 +245,7 @@ class BlameMode(CompositeMode):
         script, data = self._script(call, found, finding, culprit) if self._reproducers else ("", b"")
         self._found[key] = Blame(str(call.op), call.text, places_in_words(line), found, culprit, script, data)
 
-    def _script(self, call: Call, found: Difference, finding: Finding | None, culprit: Culprit) -> tuple[str, bytes]:
+    def _script(self, call: CopiedCall, found: Difference, finding: Finding | None, culprit: Culprit) -> tuple[str, bytes]:
         """Return a script and its data file. The script reproduces the culprit's own call.
 
         If that call does not differ by itself, the script reproduces the program's call. Both are empty if that does not differ.
@@ -264,7 +264,7 @@ class BlameMode(CompositeMode):
         """Return a function that checks whether a call differs in the same way in a new mode."""
 
         def fails(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-            call, mode = Call(op, args, kwargs), self._new_mode()
+            call, mode = CopiedCall(op, args, kwargs), self._new_mode()
             for _ in range(self._repeat):
                 given, named = call.arguments()
                 run = functools.partial(mode.__torch_dispatch__, op, (), given, named)

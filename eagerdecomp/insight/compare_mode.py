@@ -31,7 +31,7 @@ from eagerdecomp.ops.opset import OpLike, OpSet, core_aten
 from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import ProgramCache
-from eagerdecomp.verify.replay import Call, Draws, eager, why_not_compared
+from eagerdecomp.verify.replay import CopiedCall, Draws, eager, why_not_compared
 
 __all__ = ["Comparing", "Side", "compare"]
 
@@ -189,7 +189,7 @@ class Comparing(CompositeMode):
 
     def _side_by_side(self, op: OpOverload, types: Sequence[type], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         with no_current_modes():
-            call, draws = Call(op, args, kwargs), Draws(op, args, kwargs)
+            call, draws = CopiedCall(op, args, kwargs), Draws(op, args, kwargs)
             copies, named = call.arguments()
         with Caught() as second:
             other = self._run(1, op, types, copies, named)
@@ -222,7 +222,7 @@ class Comparing(CompositeMode):
                 del caught, want  # otherwise the frame and the error would keep each other alive
         return result
 
-    def _count(self, call: Call, want: Observed, have: Observed) -> None:
+    def _count(self, call: CopiedCall, want: Observed, have: Observed) -> None:
         """Add the values of a call's results and written arguments to the histograms."""
         pairs = [pair for place, pair in enumerate(zip(want.leaves, have.leaves, strict=False)) if not is_arbitrary(call.op, place)]
         written = written_inputs(call.op, *call.kept()) - set(want.same)
@@ -237,7 +237,7 @@ class Comparing(CompositeMode):
                 made.calls += key not in seen
                 seen.add(key)
 
-    def _report(self, call: Call, want: Observed, have: Observed, found: Difference, drew: bool) -> None:
+    def _report(self, call: CopiedCall, want: Observed, have: Observed, found: Difference, drew: bool) -> None:
         number = self._lines.number_of(sys._getframe(2), self._lines.of_thread())
         key = (str(call.op), places_in_words(self._lines.lines()[number]))
         self._times[key] += 1
@@ -254,7 +254,7 @@ class Comparing(CompositeMode):
         self._found[key] = Divergence(str(call.op), call.text, key[1], found, tuple(wrong))
 
 
-def _difference_of(call: Call, want: Observed, have: Observed, values: bool) -> Difference | None:
+def _difference_of(call: CopiedCall, want: Observed, have: Observed, values: bool) -> Difference | None:
     """Return how two results differ, or None. Each result serves as the reference once, so either may have eager's rounding."""
     compare = functools.partial(difference, call.op, *call.kept(), native=eager(call.op), values=values, strides="visible")
     found = compare(want, have)

@@ -11,7 +11,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.host.source_lines import UserLines
 from eagerdecomp.profile.rows import Bucket, Bypass, Event, Flow, KernelEvent, Site
 
-__all__ = ["OUTCOMES", "Call", "Tally", "Timeline", "buckets_of", "bypasses_of", "flows_of", "sites_of"]
+__all__ = ["OUTCOMES", "RunningCall", "Tally", "Timeline", "buckets_of", "bypasses_of", "flows_of", "sites_of"]
 
 #: The outcomes of a call, in the order of the counts in a row, and as the timeline names them.
 OUTCOMES = ("direct", "hit", "miss", "bypassed", "fell back", "refused", "failed")
@@ -24,7 +24,7 @@ _MOST_SITES = 20_000
 _CALLS, _TIME, _KERNEL_TIME, _KERNELS, _OUTCOMES = 0, 1, 2, 3, 4
 
 
-class Call:
+class RunningCall:
     """The current call of a thread.
 
     Attributes:
@@ -55,7 +55,7 @@ class Timeline:
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self.events: list[tuple[Call, int, int, int, int]] = []
+        self.events: list[tuple[RunningCall, int, int, int, int]] = []
 
     def takes(self) -> bool:
         """Return whether there is room for one more call, and count it."""
@@ -63,7 +63,7 @@ class Timeline:
         self.room -= room
         return room
 
-    def keep(self, call: Call, thread: int, begun: int, ended: int, outcome: int) -> None:
+    def keep(self, call: RunningCall, thread: int, begun: int, ended: int, outcome: int) -> None:
         """Store a call that has ended."""
         self.events.append((call, thread, begun, ended, outcome))
 
@@ -92,7 +92,7 @@ class Tally:
         self.ident = ident
         self.lines = lines
         self.forward = lines.of_thread()
-        self.call: Call | None = None
+        self.call: RunningCall | None = None
         self.calls = 0
         self.spent = 0
         self.sites: dict[tuple[Any, int], list[int]] = {}
@@ -106,7 +106,7 @@ class Tally:
         """Return the number of the user's line from which a call in this frame comes."""
         return self.lines.number_of(frame, self.forward)
 
-    def kernel(self, call: Call, kernel: Any, begun: int, ended: int, room: Timeline) -> None:
+    def kernel(self, call: RunningCall, kernel: Any, begun: int, ended: int, room: Timeline) -> None:
         """Count a kernel call of the call under way."""
         taken = ended - begun
         call.kernels += 1
@@ -119,7 +119,7 @@ class Tally:
         if call.slices is not None and room.takes():
             call.slices.append((kernel, begun, ended))
 
-    def settle(self, call: Call, outcome: int, taken: int, at: int) -> None:
+    def settle(self, call: RunningCall, outcome: int, taken: int, at: int) -> None:
         """Count a call that has ended; `at` is when, in ns from the start of the run."""
         self.calls += 1
         line = call.line
@@ -141,7 +141,7 @@ class Tally:
             bucket = self.buckets.setdefault(at // self.width, [0] * len(OUTCOMES))
         bucket[outcome] += 1
 
-    def bypassed(self, call: Call, why: str) -> None:
+    def bypassed(self, call: RunningCall, why: str) -> None:
         """Count a call that ran its rule instead of a cached program, by the reason."""
         key = (call.op, call.line if len(self.bypasses) < _MOST_SITES else self.lines.other(), why)
         self.bypasses[key] = self.bypasses.get(key, 0) + 1

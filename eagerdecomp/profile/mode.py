@@ -30,7 +30,7 @@ from eagerdecomp.host.source_lines import UserLines
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, OpSet
-from eagerdecomp.profile.counters import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
+from eagerdecomp.profile.counters import OUTCOMES, RunningCall, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
 from eagerdecomp.profile.record import Record
 from eagerdecomp.profile.rows import Metadata, Miss, Unsupported
 from eagerdecomp.rules.no_route import NoRoute
@@ -130,7 +130,7 @@ class RecordingMode(EagerDecompMode):
         # If the mode is entered twice, an inner call is part of the outer one. Ops of a higher-order op are calls of their own.
         if tally.call is not None or not isinstance(func, OpOverload) or (types and desugars_first(types)):
             return super().__torch_dispatch__(func, types, args, kwargs)
-        call = tally.call = Call(func)
+        call = tally.call = RunningCall(func)
         outcome = _FAILED
         before: tuple[int | None, int, int, int] = (None, 0, 0, 0)
         started = now()
@@ -161,7 +161,7 @@ class RecordingMode(EagerDecompMode):
 
     def _outcome(
         self,
-        call: Call,
+        call: RunningCall,
         before: tuple[int | None, int, int, int],
         tally: Tally,
         taken: int,
@@ -319,7 +319,7 @@ class _Notes:
         with self._lock:
             return list(self._tallies)
 
-    def missed(self, call: Call, entry: Entry, at: int, taken: int, text: Callable[[], str]) -> None:
+    def missed(self, call: RunningCall, entry: Entry, at: int, taken: int, text: Callable[[], str]) -> None:
         """Store a call that was recorded as a program, unless the limit is reached."""
         with self._lock:
             self.missed_in_all += 1
@@ -328,7 +328,7 @@ class _Notes:
         table, key = entry.last_miss
         self.misses.append(Miss(str(call.op), call.line, at / 1e9, taken / 1e9, text(), table.why_missed(key)))
 
-    def is_new(self, call: Call) -> bool:
+    def is_new(self, call: RunningCall) -> bool:
         """Return whether a call without a route is the first of its op and line; others are only counted."""
         with self._lock:
             found = self._unsupported.get((call.op, call.line))
@@ -336,7 +336,7 @@ class _Notes:
                 self._unsupported[call.op, call.line] = replace(found, calls=found.calls + 1)
             return found is None and len(self._unsupported) < _UNSUPPORTED
 
-    def without_route(self, call: Call, error: UnsupportedOpError, *, native: bool) -> None:
+    def without_route(self, call: RunningCall, error: UnsupportedOpError, *, native: bool) -> None:
         """Store a call without a route, with the message of its error."""
         unsupported = Unsupported(
             str(call.op), call.line, 1, native, error.call[:_TEXT], str(error), error.chain, error.missing, error.kernels_to_add
@@ -383,7 +383,7 @@ class _Notes:
 
 
 @contextmanager
-def _quiet(call: Call | None) -> Iterator[None]:
+def _quiet(call: RunningCall | None) -> Iterator[None]:
     """Suspend recording while a compile hook, a Python kernel of the backend or the recorder itself calls ops."""
     if call is None or call.quiet:
         yield
@@ -400,7 +400,7 @@ def _marks(entry: Entry | None, thread: int) -> tuple[int | None, int, int, int]
     return (None, 0, 0, 0) if entry is None else (entry.seen.get(thread), entry.misses, entry.declined, entry.host_random)
 
 
-def _call_text(call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> str:
+def _call_text(call: RunningCall, args: Sequence[Any], kwargs: dict[str, Any] | None) -> str:
     with _quiet(call):  # reading the sizes of a subclass may call an op
         try:
             return describe_call(call.op, args, kwargs or {})[:_TEXT]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Expression", "Sizes", "TrackedInt", "Watch", "plain", "traced_in"]
+__all__ = ["Expression", "TrackedSizes", "TrackedInt", "Watch", "plain", "traced_in"]
 
 #: operator -> (its Python source, the function that computes it)
 _OPERATORS: dict[str, tuple[str, Callable[..., Any]]] = {
@@ -303,21 +303,21 @@ def _compared(sign: str, left: Any, right: Any) -> Any:
     return result
 
 
-class Sizes(tuple[Any, ...]):
+class TrackedSizes(tuple[Any, ...]):
     """The shape of a tensor, with a `TrackedInt` for each size; `leaf` identifies the tensor."""
 
     leaf: Any
     watch: Watch
 
     @classmethod
-    def of(cls, leaf: Any, shape: tuple[int, ...], watch: Watch) -> Sizes:
+    def of(cls, leaf: Any, shape: tuple[int, ...], watch: Watch) -> TrackedSizes:
         """Return the shape of the tensor that `leaf` identifies."""
         made = cls(TrackedInt(Expression("size", (leaf, dim)), size, watch) for dim, size in enumerate(shape))
         made.leaf, made.watch = leaf, watch
         return made
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Sizes) and self.watch.watching and other.watch is self.watch:
+        if isinstance(other, TrackedSizes) and self.watch.watching and other.watch is self.watch:
             result = plain(self) == plain(other)
             if self.watch.same_shape(self.leaf, other.leaf, result):
                 return bool(result)
@@ -343,7 +343,7 @@ def plain(value: Any) -> Any:
         return value.value
     if type(value) is list:
         return [plain(item) for item in value]
-    if type(value) is tuple or type(value) is Sizes:
+    if type(value) is tuple or type(value) is TrackedSizes:
         return tuple([plain(item) for item in value])
     return value
 

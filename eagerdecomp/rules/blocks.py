@@ -17,7 +17,7 @@ from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import PLAIN_TENSORS
 from eagerdecomp.eager.layouts import has_default_strides
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.rules.link import Call, Linkable, has_kernels
+from eagerdecomp.rules.link import Linkable, RunnerOf, has_kernels
 from eagerdecomp.rules.no_route import link_when_called
 
 __all__ = ["BLOCK_OPS", "elementwise_in_blocks", "large_from", "rows_in_blocks", "run_in_blocks"]
@@ -102,7 +102,7 @@ def run_in_blocks(
     return result  # type: ignore[no-any-return]
 
 
-def _bind_elementwise(call: Call) -> Callable[..., Any]:
+def _bind_elementwise(call: RunnerOf) -> Callable[..., Any]:
     run = _run_large(call)
     if run is None:
         return _whole
@@ -116,7 +116,7 @@ def _bind_elementwise(call: Call) -> Callable[..., Any]:
     return in_blocks
 
 
-def _bind_rows(call: Call) -> Callable[..., Any]:
+def _bind_rows(call: RunnerOf) -> Callable[..., Any]:
     run = _run_large(call)
     if run is None:
         return _whole
@@ -132,7 +132,7 @@ def _bind_rows(call: Call) -> Callable[..., Any]:
     return in_blocks
 
 
-def _run_large(call: Call) -> Callable[..., Any] | None:
+def _run_large(call: RunnerOf) -> Callable[..., Any] | None:
     """Return `run_in_blocks` for a linked rule, linked at its first call, since few programs have tensors large enough."""
     return link_when_called(run_in_blocks, call) if has_kernels(call, *BLOCK_OPS) else None
 

@@ -20,7 +20,7 @@ from eagerdecomp.errors import RuleError
 from eagerdecomp.rules.name_chains import Chain, can_disassemble, name_chains
 
 __all__ = [
-    "Call",
+    "RunnerOf",
     "Linkable",
     "has_kernels",
     "is_filled",
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 #: Returns the function that runs an op: a kernel or handler while a rule is linked, the op itself while calls are recorded.
-Call: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
+RunnerOf: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -62,13 +62,13 @@ def ops_on_call(*names: str) -> Iterator[Callable[..., Any]]:
 class Linkable:
     """A helper of rules that ``bind(call)`` builds each time a rule is linked. Called without linking, it calls overloads."""
 
-    def __init__(self, bind: Callable[[Call], Callable[..., Any]]) -> None:
+    def __init__(self, bind: Callable[[RunnerOf], Callable[..., Any]]) -> None:
         self.bind = self.__wrapped__ = bind
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.bind(_itself)(*args, **kwargs)
 
-    def __link__(self, call: Call) -> Callable[..., Any]:
+    def __link__(self, call: RunnerOf) -> Callable[..., Any]:
         return self.bind(call)
 
 
@@ -76,7 +76,7 @@ def _itself(op: OpOverload) -> Callable[..., Any]:
     return op
 
 
-def link(fn: _T, call: Call) -> _T:
+def link(fn: _T, call: RunnerOf) -> _T:
     """Return a copy of `fn` with each overload that it reads replaced by ``call(overload)``; `fn` itself if it reads none.
 
     `fn` is a function or a tuple of functions. Linking finds overloads that the function, or a function that it calls, reads from a
@@ -90,7 +90,9 @@ def link(fn: _T, call: Call) -> _T:
     return fn if call is _itself or not can_disassemble() else _Linker(call).value(fn)
 
 
-def link_with_rest(fn: Callable[..., Any], rest: Callable[..., Any], call: Call) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def link_with_rest(
+    fn: Callable[..., Any], rest: Callable[..., Any], call: RunnerOf
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Link `fn` now, and `rest`, which calls `fn`, when it is first called. Return both."""
     linker, made = _Linker(call), None
 
@@ -103,7 +105,7 @@ def link_with_rest(fn: Callable[..., Any], rest: Callable[..., Any], call: Call)
     return linker.value(fn), run
 
 
-def has_kernels(call: Call, *ops: OpOverload) -> bool:
+def has_kernels(call: RunnerOf, *ops: OpOverload) -> bool:
     """Return whether a rule is linked for a set that has kernels for all these ops; False while the rule is recorded."""
     is_kernel = getattr(call, "is_kernel", None)
     return is_kernel is not None and all(map(is_kernel, ops))
@@ -189,7 +191,7 @@ _declining: WeakKeyDictionary[FunctionType, bool] = WeakKeyDictionary()
 class _Linker:
     """Links one rule. Each function, namespace and module is copied once, so that helpers that call each other call the copies."""
 
-    def __init__(self, call: Call, kernels: dict[int, Any] | None = None) -> None:
+    def __init__(self, call: RunnerOf, kernels: dict[int, Any] | None = None) -> None:
         self._call = call
         self._kernels = {} if kernels is None else kernels  # `call` may link rules of its own each time
         self._linked: dict[int, Any] = {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload, lacking_op
-from eagerdecomp.rules.link import Call, Linkable, link
+from eagerdecomp.rules.link import Linkable, RunnerOf, link
 from eagerdecomp.rules.rule import Rule
 
 __all__ = ["DECLINED", "IfRouted", "NoRoute", "first_applicable", "link_when_called"]
@@ -94,7 +94,7 @@ def first_applicable(
     raise NoRoute(op, tuple(attempts))
 
 
-def link_when_called(fn: Callable[..., Any], call: Call, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
+def link_when_called(fn: Callable[..., Any], call: RunnerOf, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Return a function that links `fn` at its first call. Use it for a helper that few programs need.
 
     If an op that `fn` calls has no route, `otherwise` runs instead; without `otherwise`, each call raises `NoRoute`.
@@ -122,7 +122,7 @@ class IfRouted(Linkable):
     def __init__(self, fn: Callable[..., Any]) -> None:
         super().__init__(lambda call: link(fn, call))
 
-    def __link__(self, call: Call) -> Any:
+    def __link__(self, call: RunnerOf) -> Any:
         try:
             return self.bind(call)
         except NoRoute:

@@ -15,13 +15,12 @@ from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.errors import RuleError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.rules.compute import CAST, Compute, computed
-from eagerdecomp.rules.link import Call, Linkable, link, link_with_rest
+from eagerdecomp.rules.link import Linkable, RunnerOf, link, link_with_rest
 from eagerdecomp.rules.restride import with_eager_strides
 from eagerdecomp.rules.wide_dtype import float64_allowed, without_float64
 
 __all__ = [
     "Bound",
-    "Call",
     "Rule",
     "dropped_rules",
     "library_rule",
@@ -149,7 +148,7 @@ class Rule:
             )
         return result
 
-    def bind(self, call: Call) -> Bound:
+    def bind(self, call: RunnerOf) -> Bound:
         """Bind each op that the rule calls to a kernel.
 
         Args:
@@ -216,7 +215,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class _Dispatched:
-    """The `Call` of `Rule.apply`: returns each op itself; for the rule's own op, a function that returns NotImplemented."""
+    """The `RunnerOf` of `Rule.apply`: returns each op itself; for the rule's own op, a function that returns NotImplemented."""
 
     own: OpOverload
     fused: bool
@@ -225,7 +224,7 @@ class _Dispatched:
         return _left_to_the_next if used is self.own else used
 
 
-def to_be_fused(call: Call) -> bool:
+def to_be_fused(call: RunnerOf) -> bool:
     """Return whether a linked rule is being recorded for a backend's compile hook.
 
     Rules then use whole tensors: blocks that fit a cache save nothing in a fused kernel, and reads of a scalar cannot be recorded.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.rules.link import Call, Linkable, refers_to
+from eagerdecomp.rules.link import Linkable, RunnerOf, refers_to
 
 __all__ = ["float64_allowed", "has_float64", "uses_wide_dtype", "wide_complex", "wide_float", "wide_of", "without_float64"]
 
@@ -37,8 +37,8 @@ def float64_allowed(allowed: bool) -> Iterator[None]:
         _allowed.float64 = before
 
 
-def without_float64(call: Call) -> Call:
-    """Return a `Call` that links a rule so that it uses no float64."""
+def without_float64(call: RunnerOf) -> RunnerOf:
+    """Return a `RunnerOf` that links a rule so that it uses no float64."""
 
     def narrow(op: OpOverload) -> Callable[..., object]:
         return call(op)
@@ -48,7 +48,7 @@ def without_float64(call: Call) -> Call:
     return narrow
 
 
-def _bound(call: Call) -> Callable[[], bool]:
+def _bound(call: RunnerOf) -> Callable[[], bool]:
     return (lambda: _allowed.float64) if getattr(call, "float64", True) else (lambda: False)
 
 

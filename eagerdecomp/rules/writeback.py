@@ -18,7 +18,7 @@ from eagerdecomp.eager.strides import is_dense, reach
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
-from eagerdecomp.rules.link import Call, Linkable, link, link_on_call
+from eagerdecomp.rules.link import Linkable, RunnerOf, link, link_on_call
 from eagerdecomp.rules.no_route import link_when_called
 from eagerdecomp.rules.rule import to_be_fused
 
@@ -139,7 +139,7 @@ def _keep_whole(row: Row, least: int = 1) -> Sequence[Row]:
     return (row,)
 
 
-def _cutter(call: Call) -> Callable[..., Sequence[Row]]:
+def _cutter(call: RunnerOf) -> Callable[..., Sequence[Row]]:
     """Bind `cut_row` for a call. `_cut` is linked when it is first needed, because few programs write large tensors."""
     if to_be_fused(call):
         return _keep_whole
@@ -184,7 +184,7 @@ def columns_in_blocks(
 
 def inplace_by(
     functional: Callable[..., Tensor],
-    call: Call,
+    call: RunnerOf,
     quirks: OutQuirks,
     *,
     operands: int,

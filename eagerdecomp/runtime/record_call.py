@@ -19,7 +19,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin, op_called
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
 from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.eager.scalar_tensors import scalars_to_tensors, tensor_positions
-from eagerdecomp.eager.verdict import Declined, Verdict, ask_once, refuse
+from eagerdecomp.eager.verdict import Declined, EagerVerdict, ask_once, refuse
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, reads_data, writes_several
 from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import exact_guards, guard_values, has_lazy_bits, key_or_none, kind_guards, program_arguments
@@ -333,7 +333,7 @@ class MissPath:
         return frozenset(map(code_of, [*kernels, *filter(None, predicates), *self._planner.user_functions]))
 
 
-def _refuse(op: OpOverload, verdict: Verdict) -> None:
+def _refuse(op: OpOverload, verdict: EagerVerdict) -> None:
     if verdict.error is not None:
         raise NoRoute(op, refused=f"eager refuses it: {verdict.error}")
 

@@ -26,7 +26,7 @@ from eagerdecomp.program.compile_hook import meet
 from eagerdecomp.rules.blocks import BLOCK_OPS, run_in_blocks
 from eagerdecomp.rules.compute import reporting
 from eagerdecomp.rules.error_notes import is_own_kernel
-from eagerdecomp.rules.link import Call, link
+from eagerdecomp.rules.link import RunnerOf, link
 from eagerdecomp.rules.name_chains import can_disassemble
 from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.rules.refusals import typed_kernel
@@ -416,8 +416,8 @@ def _checked_at_first(entry: Entry, make: Callable[[KernelOf], Handler]) -> Hand
     return first
 
 
-def _collecting_ops(bound: set[OpOverload], linked: Call, is_kernel: Callable[[OpOverload], bool]) -> Call:
-    """Wrap `linked` to add each op that a rule binds to `bound`. The attribute `is_kernel` is for `rule.has_kernels`."""
+def _collecting_ops(bound: set[OpOverload], linked: RunnerOf, is_kernel: Callable[[OpOverload], bool]) -> RunnerOf:
+    """Wrap `linked` to add each op that a rule binds to `bound`. The attribute `is_kernel` is for `link.has_kernels`."""
 
     def call(used: OpOverload) -> Handler:
         bound.add(used)

@@ -25,10 +25,10 @@ from eagerdecomp.eager.layouts import has_default_strides
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program.ir import KernelCall, Slot
 from eagerdecomp.program.key import Guard, guard, has_all_facts_fixed, parameter_name, reading
-from eagerdecomp.program.symbolic_sizes import Expression, Sizes, TrackedInt, plain, traced_in
+from eagerdecomp.program.symbolic_sizes import Expression, TrackedInt, TrackedSizes, plain, traced_in
 from eagerdecomp.rules.no_route import NoRoute
 
-__all__ = ["Reads", "Observed", "Values"]
+__all__ = ["Reads", "ObservedReads", "Values"]
 
 
 def _attributes(*names: str) -> tuple[Callable[..., Any], ...]:
@@ -92,7 +92,7 @@ class Values:
         self.rank_by_size = False
 
 
-class Observed:
+class ObservedReads:
     """Activate `Reads` while a rule runs: ``with under.modes(), under:``.
 
     It is a class because a generator that an interrupt leaves suspended would restore the state at some later time.
@@ -156,14 +156,14 @@ class Reads(TorchFunctionMode):
             for position, tensor in self._tensors.values():
                 self.guards[reading(op, position, "{}.numel() == 0")] = not tensor.numel()
 
-    def observed(self, *, sized: bool, of_user: bool = False) -> Observed:
+    def observed(self, *, sized: bool, of_user: bool = False) -> ObservedReads:
         """Return the context in which a rule runs.
 
         Args:
             sized: whether the rule gets tracked sizes.
             of_user: whether the rule is a user's.
         """
-        return Observed(self, sized, of_user)
+        return ObservedReads(self, sized, of_user)
 
     def finish(self) -> None:
         """End the recording. Tracked sizes that a rule has kept act as plain integers from now on."""
@@ -287,7 +287,7 @@ class Reads(TorchFunctionMode):
             self._note("rank", *known, tensor.dim())
         if self.everything:
             return result
-        sizes = Sizes.of(leaf, tensor.shape, self)
+        sizes = TrackedSizes.of(leaf, tensor.shape, self)
         return sizes[plain(dims[0])] if dims and dims[0] is not None else sizes
 
     def _is_contiguous(self, slot: Slot | None) -> bool:

@@ -28,7 +28,7 @@ from eagerdecomp.verify.findings import Culprit
 
 __all__ = [
     "allowed_strides",
-    "Call",
+    "CopiedCall",
     "Compared",
     "Draws",
     "Finding",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-class Call:
+class CopiedCall:
     """A call of an op, with copies of its arguments. Each replay works on new copies.
 
     Args:
@@ -115,7 +115,7 @@ class Compared(NamedTuple):
 
 
 def compared(
-    call: Call,
+    call: CopiedCall,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     run: Callable[[], Any],
@@ -156,7 +156,7 @@ def is_of_predicate(error: Exception | None) -> bool:
     return isinstance(error, KernelError) and error.kind == "predicate"
 
 
-def allowed_strides(planner: Planner, call: Call) -> Strides:
+def allowed_strides(planner: Planner, call: CopiedCall) -> Strides:
     """Return which strides of a call's results must be eager's.
 
     Others are allowed if a kernel of the backend that need not match eager's strides runs the call, or one of the ops that it
@@ -212,14 +212,14 @@ class Finding:
         chain: the ops and rules that led to the step, outermost first.
     """
 
-    call: Call
+    call: CopiedCall
     rule: Rule | None
     name: str
     difference: Difference
     chain: tuple[str, ...]
 
 
-def replayed(planner: Planner, call: Call) -> Finding | None:
+def replayed(planner: Planner, call: CopiedCall) -> Finding | None:
     """Return the first wrong kernel or innermost wrong rule of a call; None if its rules and kernels match eager."""
     args, kwargs = call.arguments()
     kernel = kernel_for(planner, call.op, args, kwargs)
@@ -230,7 +230,7 @@ def replayed(planner: Planner, call: Call) -> Finding | None:
     return checking.found[0] if checking.found else None
 
 
-def _replay(planner: Planner, call: Call) -> _CheckingRecorder:
+def _replay(planner: Planner, call: CopiedCall) -> _CheckingRecorder:
     """Run a call again by its rules, and return the recorder with its findings."""
     args, kwargs = call.arguments()
     every = arguments_of(call.op, args, kwargs)
@@ -245,7 +245,7 @@ def _replay(planner: Planner, call: Call) -> _CheckingRecorder:
 
 
 def culprit_of(
-    call: Call, finding: Finding | None, run: Callable[..., Any], hook: Callable[..., Any] | None, kernel: str = ""
+    call: CopiedCall, finding: Finding | None, run: Callable[..., Any], hook: Callable[..., Any] | None, kernel: str = ""
 ) -> Culprit:
     """Return the culprit of a call that differed.
 
@@ -327,7 +327,7 @@ class _CheckingRecorder(Recorder):
         if why_not_compared(self._planner, op, args, kwargs):
             return run()
         with no_current_modes():
-            call = Call(op, args, kwargs)
+            call = CopiedCall(op, args, kwargs)
         kernel = kernel_for(self._planner, op, args, kwargs) is not None
         made = compared(
             call,

@@ -40,7 +40,7 @@ from eagerdecomp.rules.rule import Rule, place_of
 from eagerdecomp.runtime.runtime import Watch
 from eagerdecomp.verify.findings import Blame, Culprit
 from eagerdecomp.verify.policy import Verified, Verify
-from eagerdecomp.verify.replay import Call, Draws, culprit_of, eager, is_of_predicate, kernel_for, replayed, why_not_compared
+from eagerdecomp.verify.replay import CopiedCall, Draws, culprit_of, eager, is_of_predicate, kernel_for, replayed, why_not_compared
 
 __all__ = ["Verifying", "watch_of"]
 
@@ -189,7 +189,7 @@ class Verifying:
             return run(*args, **kwargs)
         state = self._state
         with self._suspended():
-            call = Call(op, plain_args, plain_kwargs, to_cpu=self._on_other_device)
+            call = CopiedCall(op, plain_args, plain_kwargs, to_cpu=self._on_other_device)
             draws = Draws(op, plain_args, plain_kwargs)
             want, drew = _native(call, draws)
         before, other_strides, was_checking, state.checking = state.found, state.other_strides, state.checking, True
@@ -247,7 +247,7 @@ class Verifying:
         return "" if here or not any(_device_type(one) for one in every) else _NOT_ON_DEVICE
 
     def _difference(
-        self, call: Call, want: Observed, have: Observed, drew: bool, allowed: Strides, *, errors: bool
+        self, call: CopiedCall, want: Observed, have: Observed, drew: bool, allowed: Strides, *, errors: bool
     ) -> Difference | None:
         why = self._not_verified(want, have)
         if why == _NO_KERNEL or (why and self._on_other_device):
@@ -276,7 +276,7 @@ class Verifying:
     # -- a difference ------------------------------------------------------------------------------------------------------
 
     def _report(
-        self, call: Call, draws: Draws, found: Difference, run: Callable[..., Any], kernel: str, error: Exception | None
+        self, call: CopiedCall, draws: Draws, found: Difference, run: Callable[..., Any], kernel: str, error: Exception | None
     ) -> None:
         """Store a difference, and raise it if `Verify.on_difference` says so."""
         state = self._state
@@ -315,7 +315,7 @@ class Verifying:
             frame = frame.f_back
         return tuple(way[:0:-1])
 
-    def _culprit(self, call: Call, draws: Draws, found: Difference, run: Callable[..., Any], kernel: str) -> Culprit:
+    def _culprit(self, call: CopiedCall, draws: Draws, found: Difference, run: Callable[..., Any], kernel: str) -> Culprit:
         op = str(call.op)
         if self._on_other_device:  # the stored call is on the CPU, where the device's kernels cannot run; they were checked already
             rules = "its rules, or the program recorded from them: every kernel in it gave eager's result"
@@ -343,7 +343,7 @@ def _computes(op: OpOverload) -> bool:
     return not is_passthrough_name(str(op)) and not is_composite(op)
 
 
-def _native(call: Call, draws: Draws) -> tuple[Observed, bool]:
+def _native(call: CopiedCall, draws: Draws) -> tuple[Observed, bool]:
     """Run a call in plain eager. Return its results and effects, and whether it drew random numbers. Restore generator states."""
     facts = facts_of(call.op)
     # Another thread may draw from the default generator meanwhile, so its state is changed only if it must be.
@@ -385,7 +385,7 @@ def _is_absent(error: Exception) -> bool:
     return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NO_KERNEL_MESSAGES)
 
 
-def _wrong_device(call: Call, want: Observed, have: Observed, device: str) -> Difference | None:
+def _wrong_device(call: CopiedCall, want: Observed, have: Observed, device: str) -> Difference | None:
     """Return a difference if a result is on another device than the arguments, for an op that has no device argument."""
     given = {one.device for one in have.inputs if one.dim()} or {one.device for one in have.inputs}
     if len(given) != 1 or any(argument.kind == "Device" for argument in facts_of(call.op).arguments):

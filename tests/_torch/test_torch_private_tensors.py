@@ -17,7 +17,7 @@ from eagerdecomp._torch import tensors
 from eagerdecomp._torch.modes import DispatchMode, TorchDispatchMode, fake_mode_entered, no_current_modes
 from eagerdecomp._torch.ops import inductor_prims, resolve_packet
 from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
-from eagerdecomp._torch.sizes import Sizes
+from eagerdecomp._torch.sizes import SymbolicSizes
 from eagerdecomp._torch.tensors import (
     PLAIN_TORCH_DISPATCH,
     FakeTensor,
@@ -262,7 +262,7 @@ def test_tree_codegen_makes_a_graph_take_and_return_nested_values() -> None:
 
 
 def test_python_kernels_keep_sizes_open_that_kernels_in_c_take_as_numbers() -> None:
-    sizes = Sizes()
+    sizes = SymbolicSizes()
     x = sizes.fake(torch.ones(4, 3), [0])
     with sizes.mode, torch_modes.python_kernels():
         padded = aten.constant_pad_nd.default(x, [1, 1])
@@ -270,7 +270,7 @@ def test_python_kernels_keep_sizes_open_that_kernels_in_c_take_as_numbers() -> N
 
 
 def test_sizes_stay_symbols_become_nodes_and_guard_later_sizes() -> None:
-    sizes = Sizes()
+    sizes = SymbolicSizes()
     x = sizes.fake(torch.ones(6, 4), (0,))
     assert sizes.fixed(x.shape[0]) is None
     assert sizes.fixed(x.shape[1]) == 4
@@ -278,12 +278,12 @@ def test_sizes_stay_symbols_become_nodes_and_guard_later_sizes() -> None:
     given = graph.placeholder("x")
 
     def leaf(symbol: Any) -> torch.fx.Node:
-        assert symbol == Sizes.expression(x.shape[0])
+        assert symbol == SymbolicSizes.expression(x.shape[0])
         node = graph.call_function(aten.sym_size.int, (given, 0))
         node.meta["val"] = x.shape[0]
         return node
 
-    node = Sizes.node_of(x.shape[0] * 4 + 1, graph, {}, leaf)
+    node = SymbolicSizes.node_of(x.shape[0] * 4 + 1, graph, {}, leaf)
     graph.output(node)
     assert "val" in node.meta
     assert torch.fx.GraphModule(torch.nn.Module(), graph)(torch.ones(3, 4)) == 13
@@ -298,12 +298,12 @@ def test_sizes_stay_symbols_become_nodes_and_guard_later_sizes() -> None:
 
 
 def test_a_size_that_follows_from_another_keeps_its_own_symbol() -> None:
-    sizes = Sizes()
+    sizes = SymbolicSizes()
     x, y = sizes.fake(torch.ones(6), (0,)), sizes.fake(torch.ones(12), (0,))
     own = sizes.symbol(y.shape[0])
     with sizes.mode:
         torch.cat([x, x]).add(y)
-    assert Sizes.expression(y.shape[0]) != own, "torch no longer writes a size as a multiple of another: use `expression`"
+    assert SymbolicSizes.expression(y.shape[0]) != own, "torch no longer writes a size as a multiple of another: use `expression`"
     symbols: dict[Any, int] = {}
     assert sizes.fits(x.shape[0], 3, symbols)
     assert sizes.fits(y.shape[0], 7, symbols)
@@ -327,7 +327,7 @@ def test_a_size_that_follows_from_another_keeps_its_own_symbol() -> None:
     ],
 )
 def test_functions_of_sizes_become_nodes_without_torch_functions_too(compute: Callable[[Any], Any], expected: float) -> None:
-    sizes, graph = Sizes(), torch.fx.Graph()
+    sizes, graph = SymbolicSizes(), torch.fx.Graph()
     x = sizes.fake(torch.ones(6), (0,))
     given = graph.placeholder("x")
 
@@ -337,7 +337,7 @@ def test_functions_of_sizes_become_nodes_without_torch_functions_too(compute: Ca
         return node
 
     with torch._C.DisableTorchFunction():  # as in a gradient's pass
-        graph.output(Sizes.node_of(compute(x.shape[0]), graph, {}, leaf))
+        graph.output(SymbolicSizes.node_of(compute(x.shape[0]), graph, {}, leaf))
     assert torch.fx.GraphModule(torch.nn.Module(), graph)(torch.ones(5)) == expected
 
 

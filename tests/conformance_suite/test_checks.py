@@ -12,14 +12,14 @@ from torch import Tensor
 from eagerdecomp.conformance.checks import compared, refuses
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import in_layout
-from eagerdecomp.conformance.spec import EXACT, Call, Kernel, Skip, Spec
+from eagerdecomp.conformance.spec import EXACT, Call, Skip, Spec, TestedKernel
 
 aten = torch.ops.aten
 
 
 def kind(op: Any, run: Callable[..., Any], *args: Any, spec: Spec | None = None, **kwargs: Any) -> str | None:
     call = Call(args, kwargs)
-    found = compared(Kernel(op, run, op), spec or Spec(lambda draw: call, EXACT), call)
+    found = compared(TestedKernel(op, run, op), spec or Spec(lambda draw: call, EXACT), call)
     return None if found is None else found.kind
 
 
@@ -168,7 +168,7 @@ def test_dtypes_without_an_eager_kernel_are_not_checked() -> None:
 
 def test_calls_that_a_backend_does_not_support_are_not_checked() -> None:
     call = Call([x()])
-    kernel = Kernel(aten.abs.default, lambda one: one, aten.abs.default, claims=lambda one: one.dtype is torch.int64)
+    kernel = TestedKernel(aten.abs.default, lambda one: one, aten.abs.default, claims=lambda one: one.dtype is torch.int64)
     with pytest.raises(Skip, match="not claimed"):
         compared(kernel, Spec(lambda draw: call), call)
 
@@ -178,7 +178,7 @@ def test_calls_that_raise_are_generated_separately() -> None:
         return Call([x(), [draw.pick("size", (5, 6))]])
 
     spec = Spec(lambda draw: Call([x(), [6]]), refused=refused)
-    lenient = Kernel(aten.view.default, lambda one, size: one.flatten()[: size[0]], aten.view.default)
+    lenient = TestedKernel(aten.view.default, lambda one, size: one.flatten()[: size[0]], aten.view.default)
     assert refuses(lenient, spec, Draw([0])).kind == "errors"
     with pytest.raises(Skip, match="eager accepts the call"):
         refuses(lenient, spec, Draw([1]))
@@ -193,7 +193,7 @@ def test_not_implemented_in_eager_is_checked_only_if_eager_rejects_the_call_by_d
         op(*call.args)
 
     def tried(run: Callable[..., Any]) -> str | None:
-        found = refuses(Kernel(op, run, op), spec, Draw())
+        found = refuses(TestedKernel(op, run, op), spec, Draw())
         return None if found is None else found.kind
 
     if by_design:
@@ -211,7 +211,7 @@ def test_the_message_of_a_kernel_ends_the_sentence() -> None:
         raise RuntimeError("Use another. Or none.")
 
     call = Call((x(),), {})
-    found = compared(Kernel(aten.abs.default, run, aten.abs.default), Spec(lambda draw: call, EXACT), call)
+    found = compared(TestedKernel(aten.abs.default, run, aten.abs.default), Spec(lambda draw: call, EXACT), call)
     assert found is not None
     assert found.message == "eager returns, and the kernel raises RuntimeError: Use another. Or none."
 

@@ -11,7 +11,7 @@ from sampled import sampled
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.conformance.spec import Kernel, Spec
+from eagerdecomp.conformance.spec import Spec, TestedKernel
 from eagerdecomp.conformance.specs import binary, conversions, unary
 from eagerdecomp.conformance.trial import Effort, Trial, try_kernel
 from eagerdecomp.eager.strides import is_dense
@@ -25,7 +25,7 @@ def tried(op: str, run: Callable[..., Any] | None = None, cases: int = 400, seed
     name = op if op.count(".") else f"{op}.default"
     overload = resolve_ops([f"aten.{name}"])[0]
     effort = Effort(cases, 60, min(cases, 20), faults=1)
-    return try_kernel(Kernel(overload, run or overload, overload), SPECS[str(overload)], effort, seed)
+    return try_kernel(TestedKernel(overload, run or overload, overload), SPECS[str(overload)], effort, seed)
 
 
 def reported(trial: Trial) -> list[str]:

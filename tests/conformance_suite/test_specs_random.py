@@ -12,7 +12,7 @@ from sampled import sampled
 from spec_trials import first_faults
 from torch import Tensor
 
-from eagerdecomp.conformance.spec import Kernel
+from eagerdecomp.conformance.spec import TestedKernel
 from eagerdecomp.conformance.specs import random as random_specs
 from eagerdecomp.ops.opset import resolve_ops
 
@@ -25,7 +25,7 @@ def test_trying_a_kernel_leaves_the_generator_where_it_was() -> None:
     torch.manual_seed(3)
     (op,) = resolve_ops(["aten.rand.default"])
     for prop in random_specs.SPECS["aten.rand.default"].properties:
-        assert prop.find_fault(Kernel(op, op, op), random_specs.SPECS["aten.rand.default"], random_specs.Draw()) is None
+        assert prop.find_fault(TestedKernel(op, op, op), random_specs.SPECS["aten.rand.default"], random_specs.Draw()) is None
     assert torch.equal(torch.rand(4), expected)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import shape, tensor
-from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Spec
+from eagerdecomp.conformance.spec import Call, Fault, Near, Property, Spec, TestedKernel
 from eagerdecomp.conformance.state import THREADS
 from eagerdecomp.conformance.trial import Effort, Trial, rerun, try_kernel
 from eagerdecomp.errors import KernelError
@@ -32,7 +32,7 @@ SPEC = Spec(call, Near(4))
 
 
 def trial(run: Callable[..., Any], op: Any = aten.exp.default, spec: Spec = SPEC, seed: int = 0) -> Trial:
-    return try_kernel(Kernel(op, run, op), spec, EFFORT, seed)
+    return try_kernel(TestedKernel(op, run, op), spec, EFFORT, seed)
 
 
 def kinds(found: Trial) -> set[str]:
@@ -43,7 +43,7 @@ def test_a_predicate_that_raises_is_one_fault_with_its_smallest_call() -> None:
     def claims(*args: Any) -> bool:
         raise KernelError("aten.exp.default", "mine.predicate:1", "raised ValueError: boom\nof two lines", "", "predicate")
 
-    found = try_kernel(Kernel(aten.exp.default, aten.exp, aten.exp, claims=claims), SPEC, Effort(2, 60.0, 1), 0)
+    found = try_kernel(TestedKernel(aten.exp.default, aten.exp, aten.exp, claims=claims), SPEC, Effort(2, 60.0, 1), 0)
     (fault,) = [one.fault for one in found.found]
     assert (fault.kind, fault.got) == ("predicate", "raised ValueError: boom\nof two lines")
     assert fault.message == f"its predicate mine.predicate:1 {fault.got}"
@@ -61,7 +61,7 @@ def single(one: Tensor) -> Tensor:
     ("run", "failing"), [(single, ("torch.float64", "torch.int32")), (lambda one: aten.exp(one) + 1, ())], ids=["single", "all"]
 )
 def test_the_dtypes_that_a_kernel_refuses_are_known(run: Callable[..., Any], failing: tuple[str, ...]) -> None:
-    assert try_kernel(Kernel(aten.exp.default, run, aten.exp), SPEC, Effort(20, 60.0, 10), 0).failing_dtypes == failing
+    assert try_kernel(TestedKernel(aten.exp.default, run, aten.exp), SPEC, Effort(20, 60.0, 10), 0).failing_dtypes == failing
 
 
 def test_a_predicate_may_raise_for_a_call_that_eager_refuses() -> None:
@@ -70,7 +70,7 @@ def test_a_predicate_may_raise_for_a_call_that_eager_refuses() -> None:
     def claims(*args: Any) -> bool:
         raise ValueError("two sizes")
 
-    found = try_kernel(Kernel(aten.exp.default, aten.exp, aten.exp, claims=claims), SPEC, Effort(2, 60.0, 1), 0)
+    found = try_kernel(TestedKernel(aten.exp.default, aten.exp, aten.exp, claims=claims), SPEC, Effort(2, 60.0, 1), 0)
     assert (found.found, found.cases) == ([], 0)
 
 
@@ -181,7 +181,7 @@ def test_threads_come_between_any_two_lines() -> None:
 
 
 def broken_from_threads(run: Callable[[Tensor], Tensor], seed: int) -> Fault | None:
-    kernel = Kernel(aten.neg.default, run, aten.neg.default)
+    kernel = TestedKernel(aten.neg.default, run, aten.neg.default)
     with torch.no_grad():
         return THREADS.find_fault(
             kernel, Spec(lambda draw: Call([tensor(draw, "self", torch.float32, [3], ("normal",))])), Draw([0, 0, seed])
@@ -201,10 +201,10 @@ def test_the_call_reported_is_the_smallest() -> None:
 
 @pytest.mark.full
 def test_what_was_found_is_shown_again_by_its_choices() -> None:
-    kernel = Kernel(aten.exp.default, lambda one: aten.exp(one) + 1, aten.exp.default)
+    kernel = TestedKernel(aten.exp.default, lambda one: aten.exp(one) + 1, aten.exp.default)
     only = next(one for one in try_kernel(kernel, SPEC, EFFORT, 0).found if one.fault.kind == "values")
     assert rerun(kernel, SPEC, only.property, only.choices).kind == only.fault.kind
-    assert rerun(Kernel(aten.exp.default, aten.exp.default, aten.exp.default), SPEC, only.property, only.choices) is None
+    assert rerun(TestedKernel(aten.exp.default, aten.exp.default, aten.exp.default), SPEC, only.property, only.choices) is None
 
 
 @pytest.mark.full
@@ -227,7 +227,7 @@ def test_each_case_is_reported_before_the_kernel_runs() -> None:
         return aten.exp(one)
 
     try_kernel(
-        Kernel(aten.exp.default, run, aten.exp.default), SPEC, EFFORT, 0, lambda prop, choices: reported.append(list(choices))
+        TestedKernel(aten.exp.default, run, aten.exp.default), SPEC, EFFORT, 0, lambda prop, choices: reported.append(list(choices))
     )
     assert running
     assert all(running)
@@ -237,7 +237,7 @@ def test_each_case_is_reported_before_the_kernel_runs() -> None:
 def test_properties_of_a_spec_are_asked_too() -> None:
     from eagerdecomp.conformance.spec import Fault
 
-    def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    def find_fault(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
         return Fault("own", "always") if draw.flag("own") else None
 
     found = trial(aten.exp.default, spec=SPEC.but(properties=(Property("own", find_fault, 0.2),)))
@@ -252,7 +252,7 @@ def test_a_call_of_many_elements_is_cut_to_those_that_show_the_fault() -> None:
     def add(one: Tensor, other: Tensor) -> Tensor:
         return torch.where(one == 3777, 0.0, one + other)
 
-    (only,) = try_kernel(Kernel(aten.add.Tensor, add, aten.add.Tensor), Spec(call, Near(1)), EFFORT, 0).found
+    (only,) = try_kernel(TestedKernel(aten.add.Tensor, add, aten.add.Tensor), Spec(call, Near(1)), EFFORT, 0).found
     one, other = only.fault.call.args
     assert one.tolist() == [3777.0]
     assert other.tolist() == [0.0]

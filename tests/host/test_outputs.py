@@ -13,7 +13,7 @@ import pytest
 
 from eagerdecomp.cli.main import main
 from eagerdecomp.host import outputs
-from eagerdecomp.host.outputs import Difference, Outputs, decoded
+from eagerdecomp.host.outputs import ChangedLines, Outputs, decoded
 
 OURS = "step 1\nloss 2.0\ndone\nextra\n"
 PLAIN = "step 1\nloss 1.0\ndone\n"
@@ -27,7 +27,7 @@ def test_equal_outputs_are_called_the_same() -> None:
 
 def test_differences_have_the_numbers_of_their_lines() -> None:
     both = Outputs(OURS, PLAIN)
-    assert both.differences() == [Difference(2, ("loss 2.0",), 2, ("loss 1.0",)), Difference(4, ("extra",), 4, ())]
+    assert both.differences() == [ChangedLines(2, ("loss 2.0",), 2, ("loss 1.0",)), ChangedLines(4, ("extra",), 4, ())]
     assert both.summary() == "2 lines differ"
     assert Outputs("a\n", "b\n").summary() == "1 line differs"
     assert both.to_json() == {
@@ -91,7 +91,10 @@ def test_a_long_listing_is_cut_and_says_so() -> None:
 
 def test_very_long_outputs_are_compared_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "_PAIRS", 0)
-    assert Outputs(OURS, PLAIN).differences() == [Difference(2, ("loss 2.0",), 2, ("loss 1.0",)), Difference(4, ("extra",), 4, ())]
+    assert Outputs(OURS, PLAIN).differences() == [
+        ChangedLines(2, ("loss 2.0",), 2, ("loss 1.0",)),
+        ChangedLines(4, ("extra",), 4, ()),
+    ]
 
 
 def test_an_output_is_saved_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from eagerdecomp.host.source_lines import UserLines
 from eagerdecomp.profile import counters
-from eagerdecomp.profile.counters import OUTCOMES, Call, Tally, Timeline, buckets_of, sites_of
+from eagerdecomp.profile.counters import OUTCOMES, RunningCall, Tally, Timeline, buckets_of, sites_of
 
 GELU = torch.ops.aten.gelu.default
 SECOND = 1_000_000_000
@@ -18,7 +18,7 @@ def tally(number: int = 0) -> Tally:
 
 
 def called(into: Tally, at: int, outcome: str = "hit", line: int = 0, taken: int = 1000) -> None:
-    call = Call(GELU)
+    call = RunningCall(GELU)
     call.line = line
     into.settle(call, OUTCOMES.index(outcome), taken, at)
 
@@ -82,7 +82,7 @@ def test_sites_beyond_the_limit_are_counted_on_one_line(monkeypatch: pytest.Monk
 def test_kernels_are_on_the_timeline() -> None:
     one, line = tally(), Timeline(3)
     assert line.takes()
-    call = Call(GELU)
+    call = RunningCall(GELU)
     call.slices = []
     for at in range(5):
         one.kernel(call, GELU, at, at + 1, line)

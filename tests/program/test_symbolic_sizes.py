@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.program.symbolic_sizes import Expression, Sizes, TrackedInt, plain, traced_in
+from eagerdecomp.program.symbolic_sizes import Expression, TrackedInt, TrackedSizes, plain, traced_in
 
 
 class Reported:
@@ -37,8 +37,8 @@ Y = torch.zeros(6, 5, 1)
 TENSORS = {"x": X, "y": Y}
 
 
-def sizes(reported: Reported, name: str = "x") -> Sizes:
-    return Sizes.of(name, tuple(TENSORS[name].shape), reported)
+def sizes(reported: Reported, name: str = "x") -> TrackedSizes:
+    return TrackedSizes.of(name, tuple(TENSORS[name].shape), reported)
 
 
 def value_of(expression: Expression) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import re
 import tokenize
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -66,6 +68,12 @@ def test_names_in_backticks_exist() -> None:
         if is_missing(one[1], known, members)
     ]
     assert not missing, "\n".join(missing)
+
+
+def test_a_name_of_a_class_has_one_meaning() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")]
+    classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert [name for name, count in classes.items() if count > 1 and not name.startswith("_")] == []
 
 
 def test_a_wrong_name_is_missing() -> None:

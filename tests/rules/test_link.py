@@ -22,7 +22,7 @@ import eagerdecomp as ed
 from eagerdecomp._torch.ops import op_called, op_names, overload, torch_release
 from eagerdecomp.decomps import families, our_rules
 from eagerdecomp.rules.compute import Constant, kept_number, kept_numbers
-from eagerdecomp.rules.link import Call, Linkable, _known, link, link_on_call, may_decline, mentions_ops
+from eagerdecomp.rules.link import Linkable, RunnerOf, _known, link, link_on_call, may_decline, mentions_ops
 from eagerdecomp.rules.name_chains import name_chains
 from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.rules.rule import dropped_rules, make_rule, rule, rules_of
@@ -32,8 +32,8 @@ families()
 DROPPED = dropped_rules()
 
 
-def counted() -> tuple[Call, list[Any]]:
-    """Return a `Call` that returns the ops themselves, and the list of calls through it."""
+def counted() -> tuple[RunnerOf, list[Any]]:
+    """Return a `RunnerOf` that returns the ops themselves, and the list of calls through it."""
     calls: list[Any] = []
 
     def call(op: Any) -> Callable[..., Any]:

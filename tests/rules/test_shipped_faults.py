@@ -22,7 +22,7 @@ from eagerdecomp._torch.ops import overload
 from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.eager.observe import significant_strides
 from eagerdecomp.rules.shipped import shipped_rules
-from eagerdecomp.rules.shipped_faults import FAULTS, Fault, unused_entries
+from eagerdecomp.rules.shipped_faults import FAULTS, TableFault, unused_entries
 
 aten = torch.ops.aten
 
@@ -180,7 +180,7 @@ def _wide(tensor: Tensor) -> Tensor:
 TOLERANCE: dict[str, dict[str, float]] = defaultdict(lambda: {"rtol": 1e-4, "atol": 1e-5}, value={"rtol": 1e-12, "atol": 0.0})
 
 
-def kinds(fault: Fault, entry: Callable[..., Any]) -> set[str]:
+def kinds(fault: TableFault, entry: Callable[..., Any]) -> set[str]:
     """Return how the decomposition differs from the op on the call that shows the bug."""
     arguments = CALLS[fault.op, fault.kind]
     torch.manual_seed(0)
@@ -217,7 +217,7 @@ def test_every_fault_has_an_example_call() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=IDS)
-def test_torch_still_has_the_fault(fault: Fault) -> None:
+def test_torch_still_has_the_fault(fault: TableFault) -> None:
     op = op_of(fault.op)
     # For composite ops the core table has their C++ kernel, not the decomposition.
     entry = full_table()[op]
@@ -226,7 +226,7 @@ def test_torch_still_has_the_fault(fault: Fault) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS, ids=IDS)
-def test_the_mode_equals_eager(fault: Fault) -> None:
+def test_the_mode_equals_eager(fault: TableFault) -> None:
     args, kwargs = CALLS[fault.op, fault.kind]
     op = op_of(fault.op)
 

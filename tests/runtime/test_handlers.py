@@ -15,13 +15,13 @@ from opaque import OPAQUE
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.rules.link import Call, Linkable
+from eagerdecomp.rules.link import Linkable, RunnerOf
 from eagerdecomp.rules.rule import Rule, make_rule
 
 aten = torch.ops.aten
 
 
-def only_vectors(call: Call) -> Callable[..., Any]:
+def only_vectors(call: RunnerOf) -> Callable[..., Any]:
     """Return a linked rule that has a route only for vectors."""
     sigmoid, mul, inverse = call(aten.sigmoid.default), call(aten.mul.Tensor), call(OPAQUE)
 
@@ -62,7 +62,7 @@ def test_if_no_rule_has_a_route_the_error_is_about_the_first() -> None:
     assert caught.value.op == "aten.silu.default"
 
 
-def vectors_alone(call: Call) -> Callable[..., Any]:
+def vectors_alone(call: RunnerOf) -> Callable[..., Any]:
     """Return a linked rule that declines all inputs except vectors."""
     sigmoid, mul, others = call(aten.sigmoid.default), call(aten.mul.Tensor), call(aten.silu.default)
     return lambda x: mul(sigmoid(x), x) if x.dim() == 1 else others(x)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.conformance.spec import Kernel
+from eagerdecomp.conformance.spec import TestedKernel
 from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.conformance.trial import Effort, Trial, try_kernel
 from eagerdecomp.ops.opset import resolve_ops
@@ -20,7 +20,7 @@ def overload(name: str) -> Any:
 def run_trial(name: str, run: Callable[..., Any] | None = None, cases: int = 400, seed: int = 0) -> Trial:
     """Run a kernel (by default eager's) on cases of the op's spec until the first fault."""
     op = overload(name)
-    return try_kernel(Kernel(op, run or op, op), SPECS[name], Effort(cases, 60.0, 1, faults=1), seed)
+    return try_kernel(TestedKernel(op, run or op, op), SPECS[name], Effort(cases, 60.0, 1, faults=1), seed)
 
 
 def first_faults(name: str, run: Callable[..., Any] | None = None, cases: int = 400, seed: int = 0) -> list[str]:

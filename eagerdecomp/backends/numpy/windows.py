@@ -16,17 +16,17 @@ from eagerdecomp.backends.numpy.views import sliced
 
 __all__ = ["KERNELS", "folded", "unfolded"]
 
-Sizes = Sequence[int]
+Ints = Sequence[int]
 
 
-def _padded(values: Array, padding: Sizes, fill: Any) -> Array:
+def _padded(values: Array, padding: Ints, fill: Any) -> Array:
     if not any(padding):
         return values
     still = values.ndim - len(padding)
     return np.pad(values, [(0, 0)] * still + [(pad, pad) for pad in padding], constant_values=fill)
 
 
-def unfolded(values: Array, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, extent: Sizes, fill: Any = 0) -> Array:
+def unfolded(values: Array, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, extent: Ints, fill: Any = 0) -> Array:
     """Return all windows over the last dimensions, as a view of shape [..., *kernel, *extent].
 
     Elements outside the input are `fill`, even beyond the padding.
@@ -47,7 +47,7 @@ def unfolded(values: Array, kernel: Sizes, stride: Sizes, padding: Sizes, dilati
     return np.lib.stride_tricks.as_strided(values, shape, (*values.strides[:still], *strides), writeable=False)
 
 
-def folded(columns: Array, size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> Array:
+def folded(columns: Array, size: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Array:
     """Add each element of [..., *kernel, *extent] to the position from which `unfolded` reads it (its transpose)."""
     dims = len(size)
     still = columns.ndim - 2 * dims
@@ -68,7 +68,7 @@ def folded(columns: Array, size: Sizes, stride: Sizes, padding: Sizes, dilation:
     return made[(..., *inner)]
 
 
-def _each(value: Sizes | int, dims: int) -> tuple[int, ...]:
+def _each(value: Ints | int, dims: int) -> tuple[int, ...]:
     if isinstance(value, int):
         return (value,) * dims
     return tuple(value) * dims if len(value) == 1 else tuple(value)
@@ -221,8 +221,8 @@ def _adaptive_windows(size: int, count: int) -> list[slice]:
     return [slice(one * size // count, -(-(one + 1) * size // count)) for one in range(count)]
 
 
-def _adaptive(dims: int) -> Callable[[Tensor, Sizes], Tensor]:
-    def run(x: Tensor, output_size: Sizes) -> Tensor:
+def _adaptive(dims: int) -> Callable[[Tensor, Ints], Tensor]:
+    def run(x: Tensor, output_size: Ints) -> Tensor:
         if len(output_size) != dims or min(output_size) < 0:
             raise RuntimeError(f"adaptive_avg_pool{dims}d: output_size must be {dims} sizes from 0 on, but got {list(output_size)}")
         if x.dim() not in (dims + 1, dims + 2) or 0 in x.shape[-dims:]:
@@ -249,7 +249,7 @@ def _adaptive_backward(grad: Tensor, x: Tensor) -> Tensor:
     return formatted(values, x.dtype, x)
 
 
-def _col2im(x: Tensor, output_size: Sizes, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Tensor:
+def _col2im(x: Tensor, output_size: Ints, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints) -> Tensor:
     extent = [
         (size + 2 * pad - gap * (width - 1) - 1) // step + 1
         for size, pad, gap, width, step in zip(output_size, padding, dilation, kernel, stride, strict=True)
@@ -261,12 +261,12 @@ def _col2im(x: Tensor, output_size: Sizes, kernel: Sizes, dilation: Sizes, paddi
 # -- padding ------------------------------------------------------------------------------------------------------
 
 
-def _pairs(pad: Sizes) -> list[tuple[int, int]]:
+def _pairs(pad: Ints) -> list[tuple[int, int]]:
     """Return the padding as pairs, the first dimension first; ATen lists the last one first."""
     return [(pad[place], pad[place + 1]) for place in range(len(pad) - 2, -2, -2)]
 
 
-def _constant_pad(x: Tensor, pad: Sizes, value: Number = 0) -> Tensor:
+def _constant_pad(x: Tensor, pad: Ints, value: Number = 0) -> Tensor:
     if len(pad) % 2 or len(pad) > 2 * x.dim():
         raise RuntimeError("Length of pad must be even and no more than twice the number of dimensions of the input.")
     widths = [(0, 0)] * (x.dim() - len(pad) // 2) + _pairs(pad)
@@ -285,13 +285,13 @@ def _constant_pad(x: Tensor, pad: Sizes, value: Number = 0) -> Tensor:
     return formatted(made, x.dtype, x)
 
 
-def _pad_by(dims: int, place: Callable[[Array, int], Array], farthest: Callable[[int], float]) -> Callable[[Tensor, Sizes], Tensor]:
+def _pad_by(dims: int, place: Callable[[Array, int], Array], farthest: Callable[[int], float]) -> Callable[[Tensor, Ints], Tensor]:
     """Return a kernel that pads `dims` dimensions with the tensor's own elements.
 
     `place` maps an index outside the tensor to one inside.
     """
 
-    def run(x: Tensor, padding: Sizes) -> Tensor:
+    def run(x: Tensor, padding: Ints) -> Tensor:
         if len(padding) != 2 * dims:
             raise RuntimeError(f"padding size is expected to be {2 * dims}, but got: {len(padding)}")
         whole = x.shape[1:] if x.dim() == dims + 2 else x.shape
@@ -315,11 +315,11 @@ def _pad_by(dims: int, place: Callable[[Array, int], Array], farthest: Callable[
     return run
 
 
-def _reflected(dims: int) -> Callable[[Tensor, Sizes], Tensor]:
+def _reflected(dims: int) -> Callable[[Tensor, Ints], Tensor]:
     return _pad_by(dims, lambda place, size: size - 1 - np.abs(size - 1 - np.abs(place)), lambda size: size - 1)
 
 
-def _replicated(dims: int) -> Callable[[Tensor, Sizes], Tensor]:
+def _replicated(dims: int) -> Callable[[Tensor, Ints], Tensor]:
     return _pad_by(dims, lambda place, size: np.clip(place, 0, size - 1), lambda size: math.inf)
 
 

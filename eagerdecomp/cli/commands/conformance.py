@@ -22,7 +22,7 @@ from eagerdecomp.ops.opset import NAMED_SETS, OpSet, core_aten
 from eagerdecomp.verify.reproducer import named_by_spec, named_device
 
 if TYPE_CHECKING:  # a command imports its modules when it runs
-    from eagerdecomp.conformance.comparing import Comparison
+    from eagerdecomp.conformance.comparing import ReportComparison
     from eagerdecomp.conformance.results import Report, Verdict
 
 __all__ = ["COMMAND"]
@@ -74,7 +74,7 @@ def _run(args: argparse.Namespace) -> int:
     return _exit_code(report, comparison)
 
 
-def _exit_code(report: Report, comparison: Comparison | None) -> int:
+def _exit_code(report: Report, comparison: ReportComparison | None) -> int:
     if report.interrupted:
         return INTERRUPTED
     if not report.ok or (comparison is not None and comparison.worse):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from eagerdecomp.conformance.comparing import DIRECTIONS, Comparison
+from eagerdecomp.conformance.comparing import DIRECTIONS, ReportComparison
 from eagerdecomp.conformance.manifest import stale_because
 from eagerdecomp.conformance.reports.words import (
     STATE_WORDS,
@@ -38,7 +38,7 @@ _NAMES = 12
 _MARKUP = re.compile(r"[\\`*_\[\]<>&|~@#$]|:(?=//)|(?<=www)\.")
 
 
-def report_markdown(report: Report, *, comparison: Comparison | None = None) -> str:
+def report_markdown(report: Report, *, comparison: ReportComparison | None = None) -> str:
     """Return a report as Markdown.
 
     Args:
@@ -81,7 +81,7 @@ def _counts(report: Report) -> str:
     return "\n".join(rows)
 
 
-def _compared(comparison: Comparison) -> Iterator[str]:
+def _compared(comparison: ReportComparison) -> Iterator[str]:
     yield "**Worse than before.**" if comparison.worse else "Nothing is worse than before."
     for direction, title in DIRECTIONS.items():
         found = comparison.changes_to(direction)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eagerdecomp.conformance.comparing import DIRECTIONS, Comparison
+from eagerdecomp.conformance.comparing import DIRECTIONS, ReportComparison
 from eagerdecomp.conformance.manifest import stale_because
 from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, one_line, ordered, printable
 from eagerdecomp.conformance.results import STATES, Report, State
@@ -24,7 +24,7 @@ _IN_BAR: tuple[State, ...] = ("right", "wrong", "not exercised", "absent")
 
 
 def report_page(
-    report: Report, *, families: Mapping[str, str] | None = None, comparison: Comparison | None = None, title: str = ""
+    report: Report, *, families: Mapping[str, str] | None = None, comparison: ReportComparison | None = None, title: str = ""
 ) -> str:
     """Return a report as HTML.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from eagerdecomp.conformance.comparing import Comparison
+from eagerdecomp.conformance.comparing import ReportComparison
 from eagerdecomp.conformance.manifest import stale_because
 from eagerdecomp.conformance.reports.words import (
     STATE_WORDS,
@@ -33,7 +33,7 @@ def report_text(
     report: Report,
     *,
     scripts: Mapping[tuple[str, str], str] | None = None,
-    comparison: Comparison | None = None,
+    comparison: ReportComparison | None = None,
     absent: bool = False,
     width: int = 100,
 ) -> str:

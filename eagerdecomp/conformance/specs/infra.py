@@ -11,7 +11,7 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, fill, to_cpu
 from eagerdecomp.conformance.samples import ALL, shape, tensor
-from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
+from eagerdecomp.conformance.spec import EXACT, Call, Fault, Property, Skip, Spec, TestedKernel
 from eagerdecomp.conformance.spec_arguments import dim_of, wrong, wrong_on_tensor
 from eagerdecomp.eager.observe import observe
 from eagerdecomp.eager.tolerance import same_bits
@@ -143,10 +143,10 @@ def _set_storage_part(draw: Draw) -> Call:
     return Call(args)
 
 
-def _in_the_memory(source: int) -> Callable[[Kernel, Spec, Draw], Fault | None]:
+def _in_the_memory(source: int) -> Callable[[TestedKernel, Spec, Draw], Fault | None]:
     """Return a check that the tensor uses the memory of an argument, as in eager, so that writes to one change the other."""
 
-    def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    def find_fault(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
         call = spec.call(draw)
         kernel.require_claim(call)
         theirs, ours = copy_arguments(call.args, call.kwargs), copy_arguments(call.args, call.kwargs, kernel.device)

@@ -17,7 +17,7 @@ from torch import Tensor
 from eagerdecomp.conformance.checks import compared
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FAITHFUL, FLOATS, HALVES, LAYOUTS, TAILS, shape, tensor
-from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec
+from eagerdecomp.conformance.spec import Call, Fault, Near, Property, Skip, Spec, TestedKernel
 from eagerdecomp.conformance.spec_arguments import OUTPUT_MASKS, dim_of, not_asked_for, wrong
 from eagerdecomp.eager.observe import Caught
 
@@ -63,7 +63,7 @@ def _along(call: Call) -> int:
     return int(scores.shape[dim]) if scores.dim() else 1
 
 
-def _half_to_float(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+def _half_to_float(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     """Check `half_to_float=True` for float16 and bfloat16, which eager's CPU kernel rejects and other kernels may support."""
     call = spec.call(draw)
     scores, dim, _ = call.args

@@ -13,7 +13,7 @@ from eagerdecomp.conformance import distribution_tests
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import copy_arguments, to_cpu
 from eagerdecomp.conformance.samples import COMPLEX, FLOATS, INTEGERS, shape, tensor
-from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
+from eagerdecomp.conformance.spec import EXACT, Call, Fault, Property, Skip, Spec, TestedKernel
 from eagerdecomp.conformance.spec_arguments import factory_options, wrong
 from eagerdecomp.eager.observe import leaves_of, observe
 
@@ -50,7 +50,7 @@ _MANY = ([16384], [128, 128], [4, 64, 64], [8192, 2], [3, 5461], [127, 129], [2,
 _LOTS = ([2**20], [1024, 1024])
 
 
-def _results(kernel: Kernel, call: Call, times: int) -> list[Any]:
+def _results(kernel: TestedKernel, call: Call, times: int) -> list[Any]:
     """Run a call several times, and return the results on the CPU."""
     kernel.require_claim(call)
     found = []
@@ -65,10 +65,10 @@ def _results(kernel: Kernel, call: Call, times: int) -> list[Any]:
 
 def _follows(
     distribution: distribution_tests.Distribution, sizes: Sequence[Sequence[int]]
-) -> Callable[[Kernel, Spec, Draw], Fault | None]:
+) -> Callable[[TestedKernel, Spec, Draw], Fault | None]:
     """Return a check that the numbers of two calls together follow the distribution."""
 
-    def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    def find_fault(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
         dtype = draw.pick("dtype", _DRAWN)
         size = list(draw.pick("size", sizes))
         call = Call([size], {} if dtype is None else {"dtype": dtype})
@@ -87,10 +87,10 @@ def _follows(
     return find_fault
 
 
-def _seed(draws: Callable[[Draw], Call]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
+def _seed(draws: Callable[[Draw], Call]) -> Callable[[TestedKernel, Spec, Draw], Fault | None]:
     """Return a check of seeds: equal seeds give equal numbers, other seeds other numbers, and each call continues the sequence."""
 
-    def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    def find_fault(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
         call, seed = draws(draw), 1 + draw.seed()
         before = draw.pick("calls before", (0, 1, 3))
         with distribution_tests.seeded(seed, kernel.device):
@@ -162,13 +162,13 @@ def _permutes(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | Non
 _PERMUTATIONS = ((64, 200), (8, 1500), (100, 150), (1000, 12), (4096, 4))
 
 
-def _in_any_order(cases: Sequence[tuple[int, int]]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
+def _in_any_order(cases: Sequence[tuple[int, int]]) -> Callable[[TestedKernel, Spec, Draw], Fault | None]:
     """Return a check of permutations.
 
     In disjoint groups of four positions, all orders must be equally likely. At a single position, all numbers must be.
     """
 
-    def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    def find_fault(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
         count, times = draw.pick("n", cases)
         call, seed = Call([count]), draw.seed()
         with distribution_tests.seeded(seed, kernel.device):
@@ -254,8 +254,8 @@ def _kept(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
     return f"the result is {result[one].item()} where the mask {kept} {given_values[one].item()} and p is {portion}"
 
 
-def _drops_by_chance(sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
-    def find_fault(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+def _drops_by_chance(sizes: Sequence[Sequence[int]]) -> Callable[[TestedKernel, Spec, Draw], Fault | None]:
+    def find_fault(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
         portion = draw.pick("p", tuple(one for one in _PORTIONS if 0 < one < 1))
         dtype = draw.pick("dtype", FLOATS)
         size = list(draw.pick("size", sizes))
@@ -294,7 +294,7 @@ def _unlawful(complaint: str, seed: int, portion: float, call: Call) -> Fault:
 _COUNTED = 3 * 2**20
 
 
-def _drops_as_many(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+def _drops_as_many(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     """Check the share of kept elements, on many elements."""
     portion = draw.pick("p", (0.1, 0.9, 0.01, 0.99, 0.002, 0.998))
     call, seed = Call([torch.ones(_COUNTED), portion, True]), draw.seed()

@@ -11,7 +11,7 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import copy_arguments, fill, to_cpu
 from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, LAYOUTS, shape, tensor
-from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
+from eagerdecomp.conformance.spec import EXACT, Call, Fault, Property, Skip, Spec, TestedKernel
 from eagerdecomp.conformance.spec_arguments import dim_of, dims_of, wrong, wrong_on_tensor
 from eagerdecomp.eager.observe import leaves_of, observe
 from eagerdecomp.eager.tolerance import same_bits
@@ -220,7 +220,7 @@ def _neg_view(draw: Draw) -> Call:
 # -- writes ------------------------------------------------------------------------------------------------------------------
 
 
-def _both_ways(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+def _both_ways(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     """Check that a write to a view changes its base, and a write to the base changes the view."""
     call = spec.call(draw)
     kernel.require_claim(call)

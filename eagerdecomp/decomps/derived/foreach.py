@@ -17,7 +17,7 @@ import torch
 from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.ops.schema import facts_of, functional_variant
-from eagerdecomp.rules.link import Call, Linkable, link
+from eagerdecomp.rules.link import Linkable, RunnerOf, link
 from eagerdecomp.rules.no_route import link_when_called
 from eagerdecomp.rules.rule import Rule, make_rule
 from eagerdecomp.rules.stacks import Worth, can_stack, joined_value, stack, stack_positions, store
@@ -174,7 +174,7 @@ def _maxima(one: Callable[..., Any]) -> Callable[..., Any]:
 _SHARES = {"aten::lerp_": 2, "aten::addcmul_": 2, "aten::add_": 4, "aten::div_": 4, "aten::addcdiv_": 8}
 
 
-def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callable[..., Any]) -> Callable[..., None] | None:
+def _writing_lists(op: OpOverload, one: OpOverload, call: RunnerOf, compute: Callable[..., Any]) -> Callable[..., None] | None:
     """Return the in-place loop over lists of tensors, with a scalar per tensor, one tensor for all, or shared arguments.
 
     Return None for ops with their own loops.
@@ -352,7 +352,7 @@ def _list_rule(op: OpOverload, packet: str, one: OpOverload) -> Rule:
     return make_rule(op, Linkable(lambda call: _written(op, packet, one, call) or link(in_place, call)))
 
 
-def _written(op: OpOverload, packet: str, one: OpOverload, call: Call) -> Callable[..., None] | None:
+def _written(op: OpOverload, packet: str, one: OpOverload, call: RunnerOf) -> Callable[..., None] | None:
     """Return a loop that runs an in-place op by functional kernels and copies.
 
     Return None if the set has in-place kernels, or if no loop fits.

@@ -16,7 +16,7 @@ from eagerdecomp.eager.strides import lies_in_lines
 from eagerdecomp.eager.verdict import Declined, refuse
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite, settled_by_out
-from eagerdecomp.rules.link import Call, Linkable, link_on_call, ops_on_call
+from eagerdecomp.rules.link import Linkable, RunnerOf, link_on_call, ops_on_call
 from eagerdecomp.rules.restride import restrided
 from eagerdecomp.rules.rule import Rule, make_rule
 from eagerdecomp.rules.writeback import (
@@ -55,13 +55,13 @@ def rules_for(op: OpOverload) -> Iterator[Rule]:
         yield make_rule(op, Linkable(_inplace_linker(op, variant)), source="schema")
 
 
-def _inplace_linker(op: OpOverload, variant: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+def _inplace_linker(op: OpOverload, variant: OpOverload) -> Callable[[RunnerOf], Callable[..., Any]]:
     places = [place for place, argument in enumerate(facts_of(op).arguments) if place and argument.holds_tensors]
     operands = len(places) if places in ([], [1]) else 2
     quirks, refused, write = out_quirks(op), _REFUSED.get(str(op)), _EXPANDED.get(op._schema.name)
     (apart,) = positions_in(op, quirks.no_overlap)
 
-    def link(call: Call) -> Callable[..., Any]:
+    def link(call: RunnerOf) -> Callable[..., Any]:
         expanded = None if write is None else _into_expanded(variant, write)
         functional = _with_defaults(op, variant, variant)
         if refused is not None:

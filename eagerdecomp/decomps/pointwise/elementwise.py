@@ -16,7 +16,7 @@ from eagerdecomp.eager.scalars import cast_number, held_number
 from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.compute import Constant, constant
-from eagerdecomp.rules.link import Call, Linkable, link_on_call
+from eagerdecomp.rules.link import Linkable, RunnerOf, link_on_call
 from eagerdecomp.rules.restride import elementwise_strides
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import inplace_by
@@ -432,7 +432,7 @@ def _product_by_scalar(self: Tensor, other: Any) -> Any:
 
 @rule("aten.mul_.Scalar")
 @Linkable
-def _mul_scalar_(call: Call) -> Callable[..., Any]:
+def _mul_scalar_(call: RunnerOf) -> Callable[..., Any]:
     return inplace_by(_product_by_scalar, call, out_quirks(aten.mul_.Scalar), operands=0)
 
 

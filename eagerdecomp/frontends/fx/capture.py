@@ -15,7 +15,7 @@ from torch import Tensor
 from eagerdecomp._torch.modes import python_kernels
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
-from eagerdecomp._torch.sizes import Sizes
+from eagerdecomp._torch.sizes import SymbolicSizes
 from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.errors import ArgumentError, TraceError
 from eagerdecomp.frontends.fx.graph_module import Trace, input_text
@@ -98,7 +98,7 @@ class _Capture:
     ) -> None:
         self._fn = fn
         self._root, self._graph = torch.nn.Module(), torch.fx.Graph()
-        self._sizes = Sizes() if symbolic else None
+        self._sizes = SymbolicSizes() if symbolic else None
         if self._sizes is None:
             self._recorder = GraphRecorder(self._root, self._graph, FakeTensorMode(allow_non_fake_inputs=True), names_held(fn))
         else:

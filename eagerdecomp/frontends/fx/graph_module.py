@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.pytree import tree_flatten
-from eagerdecomp._torch.sizes import Sizes
+from eagerdecomp._torch.sizes import SymbolicSizes
 from eagerdecomp.errors import TraceError
 from eagerdecomp.ops.call_text import tensor_text, value_text
 
@@ -58,7 +58,7 @@ def as_traced(value: Any, expected: Any) -> None:
         )
 
 
-def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Sizes | None) -> None:
+def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: SymbolicSizes | None) -> None:
     """Raise `TraceError` if the inputs differ from the traced ones in more than their values."""
     if len(given) != len(placeholders):
         return  # the call itself raises an error that names the missing argument

@@ -17,7 +17,7 @@ from eagerdecomp._torch.higher_order import run_higher_order
 from eagerdecomp._torch.modes import DispatchMode, no_current_modes
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
 from eagerdecomp._torch.pytree import tree_flatten
-from eagerdecomp._torch.sizes import Sizes
+from eagerdecomp._torch.sizes import SymbolicSizes
 from eagerdecomp._torch.tensors import FakeTensor, WeakTensor
 from eagerdecomp.errors import TraceError
 from eagerdecomp.frontends.fx.graph_module import as_traced
@@ -222,7 +222,7 @@ class GraphRecorder(DispatchMode):
                 val = placeholder.meta["val"]
                 sizes: Sequence[Any] = val.shape if isinstance(val, Tensor) else ()
                 for dim, size in enumerate(sizes):
-                    if isinstance(size, torch.SymInt) and Sizes.expression(size) == symbol:
+                    if isinstance(size, torch.SymInt) and SymbolicSizes.expression(size) == symbol:
                         node = self._graph.call_function(torch.ops.aten.sym_size.int, (placeholder, dim))
                         node.meta["val"] = size
                         return node
@@ -232,7 +232,7 @@ class GraphRecorder(DispatchMode):
             )
 
         try:
-            return Sizes.node_of(value, self._graph, self._sizes, leaf)
+            return SymbolicSizes.node_of(value, self._graph, self._sizes, leaf)
         except Untraceable:
             raise TraceError(f"the graph cannot compute {value} from the sizes of its inputs. Trace it without symbolic=") from None
 

@@ -21,11 +21,11 @@ from eagerdecomp.eager.strides import is_dense
 from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.program.ir import KernelCall, Program, Slot, evaluate, map_slots, slots_in
 
-__all__ = ["Layout", "has_writers", "layouts_of", "reuse"]
+__all__ = ["BufferLayout", "has_writers", "layouts_of", "reuse"]
 
 
 @dataclass(frozen=True)
-class Layout:
+class BufferLayout:
     """The dtype, device, shape and strides of a tensor. A result may be written into its memory only if all of these are equal."""
 
     dtype: torch.dtype
@@ -36,9 +36,9 @@ class Layout:
 
 def layouts_of(
     program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], arguments: Sequence[Any]
-) -> tuple[Any, dict[Slot, Layout]]:
+) -> tuple[Any, dict[Slot, BufferLayout]]:
     """Run the program; return its results, and the layouts of the plain, dense tensors that its kernels made."""
-    layouts: dict[Slot, Layout] = {}
+    layouts: dict[Slot, BufferLayout] = {}
     calls = iter(program.calls)
 
     def noting(op: OpOverload) -> Callable[..., Any]:
@@ -48,7 +48,7 @@ def layouts_of(
             result = kernel(*args, **kwargs)
             (slot, *others) = call.results or (None,)
             if slot is not None and not others and type(result) is Tensor and result.layout is torch.strided and is_dense(result):
-                layouts[slot] = Layout(result.dtype, result.device, tuple(result.shape), result.stride())
+                layouts[slot] = BufferLayout(result.dtype, result.device, tuple(result.shape), result.stride())
             return result
 
         return run
@@ -62,7 +62,7 @@ def has_writers(program: Program, holds: Callable[[OpOverload], bool]) -> bool:
     return any(variant is not None and holds(variant) for variant in variants)
 
 
-def reuse(program: Program, layouts: Mapping[Slot, Layout], holds: Callable[[OpOverload], bool]) -> Program:
+def reuse(program: Program, layouts: Mapping[Slot, BufferLayout], holds: Callable[[OpOverload], bool]) -> Program:
     """Replace calls by in-place and ``out=`` ops that write into temporaries. `holds` returns whether the set has an op."""
     last = {slot: index for index, call in enumerate(program.calls) for slot in call.reads()}
     kept = set(slots_in(program.result))
