@@ -323,7 +323,7 @@ _POLYNOMIALS = (
 #: The strides of eager's results, and the ops whose first result has them; without an overload, ``default``.
 _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
     # Elementwise kernels.
-    (as_operands(1), "exp2 sinc hardshrink special_ndtri threshold"),
+    (as_operands(1), "exp2 sinc hardshrink special_ndtri threshold logit"),
     (as_operands(1, promotes=False), "signbit isposinf isneginf"),
     (
         as_operands(2),
