@@ -69,7 +69,7 @@ def _squares(self: Tensor, target: Tensor) -> Any:
 
 
 def _rounded_once(formula: Callable[..., Any], *args: Any) -> Any:
-    """Return a formula of tensors and numbers. For float16 and bfloat16 it is computed in float32, as by eager's kernel."""
+    """Return the result of a formula. For float16 and bfloat16 it is computed in float32, as by eager's kernel."""
     if args[0].dtype not in HALF or promoted([one for one in args if isinstance(one, Tensor)]) is not args[0].dtype:
         return elementwise_in_blocks(formula, *args)
     wide = [aten._to_copy.default(one, dtype=torch.float32) if isinstance(one, Tensor) else one for one in args]
