@@ -40,7 +40,7 @@ PERMITTED: Mapping[tuple[str, str], str] = {}
 
 
 def decomposed_ops(ops: OpSet) -> list[OpOverload]:
-    """Return the ops of ATen that decompose to a set and that the suite has calls of."""
+    """Return the ops, of ATen and Prims, that decompose to a set and that the suite has calls of."""
     calls = load_calls()
     routes = Routes(planner_of(ed.Backend("rules", ops)), calls, raises=False)
     routes.know(list(calls))

@@ -19,8 +19,8 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FAITHFUL, FLOATS, INTEGERS, LAYOUTS, filled, in_layout, shape
 from eagerdecomp.conformance.spec import Call, Near, Skip, Spec
-from eagerdecomp.eager.crashes import CRASHES
-from eagerdecomp.eager.observe import leaves_of
+from eagerdecomp.eager.crashes import would_crash
+from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.ops.call_text import CallTextError, parse_call, tensor_like
 from eagerdecomp.ops.schema import Argument, arguments_of, call_of, facts_of
 from eagerdecomp.planner.rule_calls import load_calls
@@ -71,25 +71,47 @@ _OTHERS: Mapping[str, Sequence[Any]] = {
 
 def examples_of(op: OpOverload) -> list[str]:
     """Return recorded calls of an op as text."""
+    return [one.text for one in _examples_of(op)]
+
+
+_Shape: TypeAlias = "tuple[int, ...]"
+
+
+@dataclass(frozen=True)
+class _Example:
+    """A recorded call: its text, the shapes of its tensors, and whether they are all strided."""
+
+    text: str
+    shapes: Sequence[_Shape]
+    is_strided: bool
+
+
+def _examples_of(op: OpOverload) -> list[_Example]:
     seen = load_calls().get(str(op))
-    texts = [one.example for one in seen.calls] if seen is not None else []
-    texts += [example for example, _ in seen.gradient] if seen is not None else []
-    return [text for text in dict.fromkeys(texts) if _is_integral(text)]
+    if seen is None:
+        return []
+    texts = dict.fromkeys([*(one.example for one in seen.calls), *(example for example, _ in seen.gradient)])
+    return [one for text in texts if not text.endswith("...") and (one := _read(text)) is not None]
 
 
-def _is_integral(text: str) -> bool:
-    if text.endswith("..."):
-        return False
+def _read(text: str) -> _Example | None:
+    shapes: list[_Shape] = []
+
+    def seen(sizes: _Shape, strides: _Shape | None, dtype: torch.dtype) -> Tensor:
+        shapes.append(sizes)
+        return tensor_like(sizes, strides, dtype)
+
     try:
-        parse_call(text)
+        args, kwargs = parse_call(text, seen)
     except CallTextError:
-        return False
-    return True
+        return None
+    tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
+    return _Example(text, shapes, all(one.layout is torch.strided for one in tensors))
 
 
 def spec_of_any(op: OpOverload) -> Spec | None:
     """Return a spec for an op without one: recorded calls, varied. None if no call of dense tensors was recorded."""
-    examples = [text for text in examples_of(op) if _is_dense(text)]
+    examples = [one for one in _examples_of(op) if one.is_strided]
     if not examples:
         return None
     facts = facts_of(op)
@@ -102,15 +124,16 @@ def spec_of_any(op: OpOverload) -> Spec | None:
     fills = _FINITE_FILLS if _FINITE.match(str(op)) else _FILLS
 
     def call(draw: Draw) -> Call:
-        text = draw.pick("call", examples)
-        sizes = _Sizes({} if fixed else _other_sizes(draw, text, pointwise))
-        args, kwargs = parse_call(text, _Tensors(draw, sizes, pointwise, together, facts.mutated, fills))
+        example = draw.pick("call", examples)
+        sizes = _Sizes({} if fixed else _other_sizes(draw, example.shapes, pointwise))
+        args, kwargs = parse_call(example.text, _Tensors(draw, sizes, pointwise, together, facts.mutated, fills))
         values = [sizes.listed(value) if number in sized else value for number, value in enumerate(arguments_of(op, args, kwargs))]
         if not fixed and draw.flag("other scalar"):
             values = _varied(draw, facts.arguments, values)
         args, kwargs = call_of(op, values)
-        crashes = CRASHES.get(str(op))
-        if crashes is not None and crashes(*args, **kwargs):
+        with Caught() as caught:
+            crashes = would_crash(op, args, kwargs)
+        if caught.error is not None or crashes:
             raise Skip("eager crashes")
         return Call(args, kwargs)
 
@@ -118,23 +141,8 @@ def spec_of_any(op: OpOverload) -> Spec | None:
     return Spec(call, Near(16, of="inputs", zeros=False), any_values=unknown)
 
 
-def _is_dense(text: str) -> bool:
-    args, kwargs = parse_call(text)
-    return all(one.layout is torch.strided for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
-
-
-_Shape: TypeAlias = "tuple[int, ...]"
-
-
-def _other_sizes(draw: Draw, text: str, pointwise: bool) -> Mapping[_Shape, _Shape] | Mapping[int, int]:
+def _other_sizes(draw: Draw, shapes: Sequence[_Shape], pointwise: bool) -> Mapping[_Shape, _Shape] | Mapping[int, int]:
     """Return other sizes for a recorded call: of whole shapes for a pointwise op, or of each size. Equal ones stay equal."""
-    shapes: list[_Shape] = []
-
-    def seen(sizes: _Shape, strides: _Shape | None, dtype: torch.dtype) -> Tensor:
-        shapes.append(sizes)
-        return tensor_like(sizes, strides, dtype)
-
-    parse_call(text, seen)
     if not shapes or not draw.flag("other sizes"):
         return {}
     if pointwise and draw.flag("other shape"):

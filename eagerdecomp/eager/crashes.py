@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.observe import Caught
 
-__all__ = ["CRASHES"]
+__all__ = ["CRASHES", "would_crash"]
 
 
 def _pad_packed_sequence(data: Tensor, batch_sizes: Tensor, *more: Any) -> str:
@@ -320,3 +321,12 @@ CRASHES: Mapping[str, Callable[..., Exception | str | bool]] = {
         _nll_loss_backward,
     ),
 }
+
+
+def would_crash(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exception | str | bool:
+    """Return what `CRASHES` has for a call: whether eager must not be asked.
+
+    Raises whatever odd arguments raise in Python. Eager must not be asked then either.
+    """
+    crashes = CRASHES.get(str(op))
+    return crashes is not None and crashes(*args, **kwargs)

@@ -28,7 +28,7 @@ from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes, needs_data
 from eagerdecomp._torch.modes import no_current_modes, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name
 from eagerdecomp._torch.tensors import FakeTensor, can_be_copied, lazy_bits_visible
-from eagerdecomp.eager.crashes import CRASHES
+from eagerdecomp.eager.crashes import would_crash
 from eagerdecomp.eager.observe import Caught, at_home, copied, leaves_of, mapped_call, on_meta, owner_of, with_lazy_bits
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
@@ -220,7 +220,7 @@ def _run(op: OpOverload, made: Callable[[], tuple[Sequence[Any], Mapping[str, An
     """Run torch's kernel on arguments that `made` makes."""
     with _below_modes(), Caught() as failed:
         args, kwargs = made()
-        crash = _would_crash(op, args, kwargs)
+        crash = would_crash(op, args, kwargs)
     if failed.error is not None or crash:
         return EagerVerdict(_as_error(crash) if failed.error is None else None)
     caught = Caught()
@@ -265,11 +265,6 @@ def _as_error(crash: Exception | str | bool) -> Exception | None:
     return crash if isinstance(crash, Exception) else None
 
 
-def _would_crash(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exception | str | bool:
-    crashes = CRASHES.get(str(op))
-    return crashes is not None and crashes(*args, **kwargs)
-
-
 @contextmanager
 def _below_modes() -> Iterator[None]:
     with no_current_modes(), without_torch_function(), without_autocast(), lazy_bits_visible():
@@ -306,7 +301,7 @@ def _ask_meta(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     with Caught() as caught, _keeping_warnings(), _below_modes():
         given, named = mapped_call(_on_meta, args, kwargs)
         named |= {"device": "meta"} if takes_device else {}
-        if _as_error(_would_crash(op, given, named)) is not None:
+        if _as_error(would_crash(op, given, named)) is not None:
             return True, 0
         return False, _size(leaves_of(op(*given, **named)))
     return caught.error is not None, 0

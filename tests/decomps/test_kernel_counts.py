@@ -1,6 +1,6 @@
 """The number of kernels that a cached call runs on Core ATen, as `tests/kernel_counts.txt` has it.
 
-A line is a call and its number. If a rule changes, run the test and edit the line: the change of the number is then seen in the diff.
+A line is a call and its number. If a rule changes, run the test and edit the line.
 """
 
 from __future__ import annotations
