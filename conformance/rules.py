@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,8 @@ import eagerdecomp as ed
 from conformance.mutants.rules import BROKEN_RULES, BrokenRule, planted
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.results import Report, Verdict
-from eagerdecomp.conformance.suite import PROFILES, Profile, run_conformance, spec_of
+from eagerdecomp.conformance.suite import Profile, run_conformance, spec_of
+from eagerdecomp.conformance.trial import Effort
 from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.host.progress import Progress
 from eagerdecomp.ops.opset import NAMED_SETS, OpSet, resolve_ops
@@ -65,16 +67,19 @@ def _decomposed(mode: ed.EagerDecompMode, op: Callable[..., Any], *args: Any, **
 def run(
     ops: OpSet,
     wanted: Sequence[OpOverload],
-    profile: str | Profile,
-    seed: int,
+    cases: int,
+    seed: int = 0,
     processes: int | None = None,
     progress: Callable[[int, int, Verdict | None], None] = lambda done, total, verdict: None,
 ) -> Report:
-    """Run the decompositions of `wanted` to a set through the suite. Strides must be eager's, also where eager promises none."""
+    """Run the decompositions of `wanted` to a set through the suite.
+
+    Strides must be eager's, also where eager promises none. The number of cases of an op does not depend on time.
+    """
     return run_conformance(
         rules_as_kernels(ops, wanted),
         ops=wanted,
-        profile=profile,
+        profile=Profile(Effort(cases, math.inf, cases // 10), Effort(0, 0.0, 0), 0, 0, 60.0),
         seed=seed,
         programs=False,
         processes=processes,
@@ -92,10 +97,10 @@ def unexpected(report: Report) -> list[str]:
     ]
 
 
-def found(broken: BrokenRule, ops: OpSet, profile: str | Profile, seed: int) -> bool:
+def found(broken: BrokenRule, ops: OpSet, cases: int, seed: int = 0) -> bool:
     """Return whether the suite finds a broken rule."""
     with planted(broken):
-        return bool(unexpected(run(ops, resolve_ops([broken.op]), profile, seed)))
+        return bool(unexpected(run(ops, resolve_ops([broken.op]), cases, seed)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--set", choices=sorted(NAMED_SETS), default="core", help="the op set (default: %(default)s)")
     parser.add_argument("--ops", type=re.compile, default=re.compile(""), help="only ops whose name this expression finds")
-    parser.add_argument("--profile", choices=PROFILES, default="quick", help="the amount of testing (default: %(default)s)")
+    parser.add_argument("--cases", type=int, help="the number of calls of each op (default: 100; 400 if the rule is broken)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--broken", action="store_true", help="run the broken rules of mutants/rules.py instead, which it must find"
@@ -112,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ops = NAMED_SETS[given.set]()
     if given.broken:
         chosen = [one for one in BROKEN_RULES if given.ops.search(one.op)]
-        missed = [one.name for one in chosen if not found(one, ops, given.profile, given.seed)]
+        missed = [one.name for one in chosen if not found(one, ops, given.cases or 400, given.seed)]
         print(f"{len(chosen) - len(missed)} of {len(chosen)} broken rules were found", *missed, sep="\n  not found: ")
         return int(bool(missed))
     wanted = [op for op in decomposed_ops(ops) if given.ops.search(str(op))]
@@ -121,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def step(done: int, total: int, verdict: Verdict | None) -> None:
         progress.step(done, "" if verdict is None else str(verdict.op))
 
-    report = run(ops, wanted, given.profile, given.seed, progress=step)
+    report = run(ops, wanted, given.cases or 100, given.seed, progress=step)
     progress.close()
     failures = unexpected(report)
     print(report, *failures, sep="\n")

@@ -257,11 +257,11 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("sort.stable", "descending ignored", _given(descending=False)),
     # shapes and indices
     _broken("roll", "negative shifts", lambda run, a: run(shifts=[abs(one) for one in a.shifts])),
-    _broken("diag_embed", "offset from the other side", lambda run, a: run(offset=-a.offset)),
+    _broken("diagonal_scatter", "offset from the other side", lambda run, a: run(offset=-a.offset)),
     _broken("tril", "diagonal ignored", _given(diagonal=0)),
     _broken("unbind.int", "copies, not views", lambda run, a: [one.clone() for one in run()]),
     _broken("t", "copy, not a view", _result(_copied)),
-    _broken("reshape", "copy where a view is due", _result(_copied)),
+    _broken("unfold", "copy where a view is due", _result(_copied)),
     _broken("transpose.int", "axis from the end", _other_end("dim1")),
     _broken(
         "index_add",
@@ -278,7 +278,7 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     # products and transforms
     _broken("addmv", "beta ignored", _given(beta=1)),
     _broken("baddbmm", "alpha ignored", _given(alpha=1)),
-    _broken("dot", "tail", lambda run, a: run(self=_tail(a.self))),
+    _broken("addr", "tail", _result(_tail)),
     _broken("linalg_cross", "axis", _other_end("dim")),
     _broken("mv", "input is written", _written),
     _broken("_linalg_det", "sign of the permutation", lambda run, a: (run()[0].abs(), *run()[1:])),

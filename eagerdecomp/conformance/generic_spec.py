@@ -45,7 +45,8 @@ _TOGETHER = re.compile(
     r"aten\._?(fused_|thnn_|mkldnn_|cudnn_|miopen_|sobol_|slow_conv|batch_norm|lu_unpack|lu_solve|linalg_(ldl|lu)_solve"
     r"|linalg_householder_product|orgqr|ormqr|cholesky_solve|ctc_loss|trilinear|weight_norm|weight_int8|set_\.|jagged|nested"
     r"|padded_dense|pack_padded|pad_packed|embedding_bag|rowwise|pdist|segment_reduce|convert_indices|fractional|grid_sampler"
-    r"|max_unpool|masked_softmax|scaled_|transform_bias|spdiags|linalg_lstsq|.*_backward|.*_jvp|.*_helper)"
+    r"|max_unpool|masked_softmax|scaled_|transform_bias|spdiags|linalg_lstsq|.*_jvp|.*_helper"
+    r"|(?!(mse|smooth_l1|huber|soft_margin|binary_cross_entropy)_loss|binary_cross_entropy).*_backward)"
 )
 
 #: Ops for which right kernels return different values of infinities and NaN: matrix factorizations, transforms, and sums of squares
@@ -125,7 +126,7 @@ def spec_of_any(op: OpOverload) -> Spec | None:
 
     def call(draw: Draw) -> Call:
         example = draw.pick("call", examples)
-        sizes = _Sizes({} if fixed else _other_sizes(draw, example.shapes, pointwise))
+        sizes = _Sizes(*(({}, {}) if fixed else (_other_sizes(draw, example.shapes, pointwise), _unequal(draw, example.shapes))))
         args, kwargs = parse_call(example.text, _Tensors(draw, sizes, pointwise, together, facts.mutated, fills))
         values = [sizes.listed(value) if number in sized else value for number, value in enumerate(arguments_of(op, args, kwargs))]
         if not fixed and draw.flag("other scalar"):
@@ -138,31 +139,39 @@ def spec_of_any(op: OpOverload) -> Spec | None:
         return Call(args, kwargs)
 
     unknown = torch.Tag.nondeterministic_seeded in op.tags or _UNWRITTEN.match(str(op)) is not None
-    return Spec(call, Near(16, of="inputs", zeros=False), any_values=unknown)
+    return Spec(call, Near(16, of="inputs", zeros=pointwise), any_values=unknown)
 
 
 def _other_sizes(draw: Draw, shapes: Sequence[_Shape], pointwise: bool) -> Mapping[_Shape, _Shape] | Mapping[int, int]:
-    """Return other sizes for a recorded call: of whole shapes for a pointwise op, or of each size. Equal ones stay equal."""
+    """Return other sizes for a recorded call: of one whole shape, or of each size. Equal ones stay equal."""
     if not shapes or not draw.flag("other sizes"):
         return {}
-    if pointwise and draw.flag("other shape"):
-        return {shapes[0]: tuple(shape(draw, most=5, elements=_MOST, sizes=_SIZES))}
+    if (pointwise or len({*shapes}) == 1) and draw.flag("other shape"):
+        return {max(shapes, key=len): tuple(shape(draw, most=5, elements=_MOST, sizes=_SIZES))}
     known = sorted({size for sizes in shapes for size in sizes} - {1})  # a size of 1 broadcasts
-    other = {size: draw.pick("size", (size, *_SIZES)) for size in known}
+    other = {size: draw.pick("size", (size, *known, *_SIZES)) for size in known}
     large = any(math.prod(other.get(size, size) for size in sizes) > _MOST for sizes in shapes)
     return {size: min(new, 3) for size, new in other.items()} if large else other
 
 
+def _unequal(draw: Draw, shapes: Sequence[_Shape]) -> Mapping[tuple[int, int], int]:
+    """Return what to add to one dimension of one tensor, as arguments such as an offset may need it. Often nothing."""
+    places = [(number, dim) for number, sizes in enumerate(shapes) for dim in range(len(sizes))]
+    step = draw.pick("unequal", (0, 0, 0, -1, 1)) if len(shapes) > 1 and places else 0
+    return {draw.pick("where", places): step} if step else {}
+
+
 @dataclass(frozen=True)
 class _Sizes:
-    """Other sizes for those of a recorded call: of whole shapes, or of each size."""
+    """Other sizes for those of a recorded call: of whole shapes, or of each size; and what to add to one of them."""
 
     other: Mapping[Any, Any]
+    more: Mapping[tuple[int, int], int]
 
-    def of(self, sizes: _Shape) -> _Shape:
-        """Return the other sizes of a tensor."""
+    def of(self, number: int, sizes: _Shape) -> _Shape:
+        """Return the other sizes of a tensor, given its number."""
         found: _Shape = self.other[sizes] if sizes in self.other else tuple(self.other.get(size, size) for size in sizes)
-        return found
+        return tuple(max(size + self.more.get((number, dim), 0), 0) for dim, size in enumerate(found))
 
     def listed(self, sizes: Any) -> Any:
         """Return a list of sizes among the arguments with the other sizes."""
@@ -177,13 +186,13 @@ class _Tensors:
     ) -> None:
         self._draw, self._sizes, self._pointwise, self._together, self._fills = draw, sizes, pointwise, together, fills
         self._layouts = FAITHFUL if written else LAYOUTS
-        self._float = draw.pick("dtype", FLOATS)
+        self._float = draw.pick("dtype", FLOATS if together or pointwise else (*FLOATS, torch.int64, torch.uint8))
         self._whole = draw.pick("integers", (None, *INTEGERS)) if pointwise else None
         self._number, self._most = 0, 1
 
     def __call__(self, sizes: _Shape, strides: _Shape | None, given: torch.dtype) -> Tensor:
         draw, name = self._draw, f"tensor {self._number}"
-        sizes = self._sizes.of(sizes)
+        sizes = self._sizes.of(self._number, sizes)
         if not self._number:
             self._most = min(sizes, default=1) or 1
         self._number += 1

@@ -16,10 +16,10 @@ def drawn(name: str, count: int = 60) -> list[list[tuple[int, ...]]]:
     return [[tuple(one.shape) for one in tensors_of(call)] for call in calls]
 
 
-def test_sizes_vary_and_equal_ones_stay_equal() -> None:
+def test_sizes_vary_and_equal_ones_mostly_stay_equal() -> None:
     shapes = drawn("aten.addmv.default")
     assert len({shape for call in shapes for shape in call}) > 20
-    assert all(matrix[-1] == vector[0] for _, matrix, vector in shapes)
+    assert len(shapes) / 2 < sum(matrix[-1] == vector[0] for _, matrix, vector in shapes) < len(shapes)
 
 
 def test_pointwise_ops_get_any_shape() -> None:
