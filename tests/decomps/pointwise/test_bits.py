@@ -29,19 +29,6 @@ def test_gcd(dtype: torch.dtype, pairs: list[tuple[int, int]]) -> None:
     check(torch.gcd, left, right, exact=True)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("function", [torch.gcd, torch.lcm])
-def test_gcd_layouts_and_types(function: object) -> None:
-    x, y = torch.arange(12).view(3, 4), torch.arange(6, 18).view(4, 3)
-    check(function, x, y.t(), exact=True)
-    check(function, x.t(), y.int(), exact=True)
-    check(function, x, torch.tensor(6), exact=True)
-    check(function, x[:0], y.t()[:0], exact=True)
-    for dtype in (torch.bool, torch.float32):
-        check(torch.gcd, x.to(dtype), x.to(dtype))
-    check(lambda a, b: a.gcd_(b), x, y.t().contiguous(), exact=True)
-
-
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_frexp(dtype: torch.dtype) -> None:
     places = [1.0, 0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-40, -3.7, 5e-324, -2.2e-308, 1e300, 0.5, 6e-8, 65504]
@@ -51,17 +38,6 @@ def test_frexp(dtype: torch.dtype) -> None:
     check(torch.frexp, x[0], exact=True)
     check(torch.frexp, x[:0], exact=True)
     check(torch.frexp, torch.arange(3))
-
-
-@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool])
-def test_hash(dtype: torch.dtype) -> None:
-    x = torch.arange(-7, 23).mul(3).to(dtype).view(5, 6)
-    check(torch.hash_tensor, x, exact=True)
-    for dim in (0, 1, -1):
-        for keepdim in (False, True):
-            check(lambda x, dim=dim, keep=keepdim: torch.hash_tensor(x, dim, keepdim=keep), x.t(), exact=True)
-    check(torch.hash_tensor, x[0, 0], exact=True)
-    check(lambda x: torch.hash_tensor(x, 5), x)
 
 
 @pytest.mark.parametrize(
@@ -148,21 +124,6 @@ def test_ldexp_rounds_once_and_overflows_only_where_the_result_does(dtype: torch
         check(torch.ldexp, *torch.broadcast_tensors(x, drawn), ops=ops, exact=True)
 
 
-@pytest.mark.full
-def test_ldexp_of_other_types_and_layouts() -> None:
-    x = torch.randn(4, 3)
-    for exponent in (torch.tensor(1.3, dtype=torch.float16), torch.tensor([1.3, 2, 3]).half(), torch.tensor([True, False, True])):
-        for one in (x, x.half(), x.int(), x > 0, x.to(torch.complex64), x.double(), x.to(torch.float8_e5m2)):
-            check(torch.ldexp, one, exponent)
-            check(torch.ldexp, one, exponent, ops=ed.tiny())
-    check(torch.ldexp, x, torch.arange(12).view(3, 4).t())
-    check(torch.ldexp, x.t(), torch.arange(12).view(3, 4))
-    for exponent in (torch.randn(3, 4).t(), torch.arange(12).view(3, 4).t()):  # of a kernel, and of a product
-        check(torch.ldexp, torch.randn(4, 1).expand(4, 3), exponent)
-        check(torch.ldexp, torch.randn(2, 4, 1).expand(2, 4, 3), exponent)
-    check(torch.ldexp, x, torch.tensor([1, 2, 3], dtype=torch.uint16))
-
-
 def test_diagonal_scatter_takes_no_other_sizes_and_has_a_gradient() -> None:
     x = torch.rand(3, 4)
     check(lambda: torch.diagonal_scatter(x, torch.rand(2)))
@@ -173,33 +134,3 @@ def test_diagonal_scatter_takes_no_other_sizes_and_has_a_gradient() -> None:
     check(lambda a, b: torch.autograd.grad(torch.diagonal_scatter(a, b).sin().sum(), (a, b)), leaf, row)
     column = torch.rand(3)
     assert kernel_calls(lambda: torch.diagonal_scatter(x, column)) == 3
-
-
-def test_kernel_calls() -> None:
-    x = torch.arange(8)
-    y, z = x.byte(), x.float()
-    runs = (
-        lambda: torch.gcd(x, x),
-        lambda: torch.gcd(y, y),
-        lambda: torch.frexp(z),
-        lambda: torch.hash_tensor(x),
-    )
-    assert [kernel_calls(run) for run in runs] == [279, 42, 18, 13]
-
-
-@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0), (2, 0, 3)])
-@pytest.mark.parametrize("dim", [(), (0,), (1,), (-1,)])
-@pytest.mark.parametrize("keepdim", [False, True])
-def test_the_hash_of_nothing(keepdim: bool, dim: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    check(torch.hash_tensor, torch.empty(shape), *dim, keepdim=keepdim)
-    check(torch.hash_tensor, torch.empty(shape, dtype=torch.int32), *dim, keepdim=keepdim)
-
-
-@pytest.mark.parametrize("keepdim", [False, True])
-@pytest.mark.parametrize("dim", [(0, 1), (1, -1), (-1, 0), (0, 1, 2), (2, 1)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
-def test_the_hash_over_several_dimensions(dtype: torch.dtype, dim: tuple[int, ...], keepdim: bool) -> None:
-    x = torch.arange(-7, 53).mul(3).to(dtype).view(5, 4, 3)
-    for y in (x, x.permute(2, 0, 1), x[::2, 1:, :1]):
-        check(torch.hash_tensor, y, dim, keepdim=keepdim, exact=True)
-        check(lambda y: torch.hash_tensor(y, dim, keepdim=keepdim, out=torch.empty(0, dtype=torch.uint64)), y, exact=True)
