@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import CORE, check, on_core
+from on_core import CORE, check
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -44,53 +44,9 @@ def test_stable_sort_needs_no_stable_kernel(dtype: torch.dtype, descending: bool
             assert got[1].stride() == want[1].stride()
 
 
-def test_stable_sort_of_nans_and_signed_zeros() -> None:
-    x = torch.tensor([NAN, 0.0, -0.0, NAN, 1.0, 0.0, -0.0, NAN])
-    check(lambda x: tuple(torch.sort(x, stable=True)), x, exact=True)
-    check(lambda x: tuple(torch.sort(x, stable=True, descending=True)), x, exact=True)
-    for small in (torch.tensor(1.0), torch.zeros(0), torch.zeros(3, 0), torch.zeros(1)):
-        check(lambda x: tuple(torch.sort(x, stable=True)), small)
-    check(lambda x: torch.argsort(x, stable=True), repeating(50))
-    check(lambda x: tuple(torch.sort(x, dim=4, stable=True)), repeating(5))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_unique(dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    for x in (
-        repeating(30, dtype=dtype),
-        repeating(4, 5, dtype=dtype).t(),
-        torch.zeros(0, dtype=dtype),
-        torch.ones((), dtype=dtype),
-    ):
-        for inverse in (False, True):
-            for counts in (False, True):
-                check(torch.unique, x, return_inverse=inverse, return_counts=counts)
-                check(torch.unique_consecutive, x, return_inverse=inverse, return_counts=counts)
-        check(aten._unique.default, x, True, True)
-
-
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
 def test_unique_slices_of_the_wide_unsigned_types(dtype: torch.dtype) -> None:
     check(torch.unique, repeating(6, 2, dtype=dtype), return_inverse=True, return_counts=True, dim=0)
-
-
-def test_unique_takes_each_nan_for_itself() -> None:
-    check(torch.unique, torch.tensor([1.0, NAN, 1.0, NAN]), return_counts=True)
-    check(torch.unique_consecutive, torch.tensor([1.0, NAN, NAN]), return_inverse=True, return_counts=True)
-    check(torch.unique_consecutive, repeating(20), return_counts=True, dim=0)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_mode_is_the_least_of_the_most_frequent(dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    x = repeating(4, 9, dtype=dtype)
-    for dim in (0, 1):
-        for keepdim in (False, True):
-            check(lambda x, dim=dim, keepdim=keepdim: tuple(x.mode(dim, keepdim)), x)
-    check(lambda x: tuple(x.mode(1)), repeating(3, 4, 5, dtype=dtype).permute(2, 0, 1))
-    check(lambda x: tuple(x.mode()), torch.tensor(1).to(dtype))
 
 
 EDGES = torch.tensor([-3.0, -1.0, -1.0, 0.0, 2.0, 2.0, 2.0, math.inf, NAN])
@@ -132,22 +88,6 @@ def test_search_of_rows_out_of_order_and_with_nan_takes_eagers_probes(length: in
     check(torch.searchsorted, mixed, sought, sorter=torch.randint(length, (3, length)))
 
 
-def test_search_for_no_complex_number() -> None:
-    for dtype in (torch.complex64, torch.bool):
-        for out_int32 in (False, True):
-            check(torch.bucketize, torch.zeros(0, dtype=dtype), torch.ones(1, dtype=dtype), out_int32=out_int32)
-            check(torch.searchsorted, torch.ones(1, dtype=dtype), torch.zeros(0, dtype=dtype), out_int32=out_int32)
-        check(torch.bucketize, torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype))
-
-
-@pytest.mark.parametrize("keepdim", [False, True])
-def test_mode_of_complex_numbers(keepdim: bool) -> None:
-    check(torch.mode, torch.tensor(1 + 1j), -1, keepdim)
-    check(torch.mode, torch.tensor([1 + 1j]), -1, keepdim)
-    with pytest.raises(NotImplementedError, match="\"mode_cpu\" not implemented for 'ComplexFloat'"):
-        on_core(lambda: torch.tensor([1 + 1j]).mode(-1, keepdim))
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("invert", [False, True])
@@ -157,32 +97,6 @@ def test_membership_among_numbers_of_which_some_are_nan(dtype: torch.dtype, inve
         held = torch.cat([among, torch.tensor(ends, dtype=dtype)])
         for sought in (among.view(4, 8).t(), torch.tensor([0.0, math.inf, NAN, 2.0, 5.0]), torch.arange(5), torch.empty(0)):
             check(torch.isin, sought, held, invert=invert)
-
-
-def test_search_across_types() -> None:
-    check(torch.searchsorted, EDGES, SOUGHT.double())
-    check(torch.searchsorted, EDGES, 2)
-    check(torch.searchsorted, torch.arange(9), 2.5)
-    check(torch.searchsorted, torch.arange(9), SOUGHT)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64])
-@pytest.mark.parametrize("shape", [(0, 6, 4), (2, 0, 3), (0, 0), (0,)])
-def test_mode_without_elements(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    for dim in range(-len(shape), len(shape)):
-        for keepdim in (False, True):
-            check(lambda x, dim=dim, keepdim=keepdim: tuple(x.mode(dim, keepdim)), torch.zeros(shape, dtype=dtype))
-
-
-@pytest.mark.full
-def test_gradients_of_sorts_and_modes() -> None:
-    def step(x: Tensor) -> Any:
-        leaf = x.clone().requires_grad_()
-        values = [torch.sort(leaf, stable=True)[0], leaf.mode(1)[0]]
-        return torch.autograd.grad(sum((value * torch.arange(value.size(-1))).sum() for value in values), leaf)
-
-    check(step, torch.randperm(20).view(4, 5).double())
-    assert on_core(lambda: torch.sort(torch.tensor([2, 1]))[1]).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
