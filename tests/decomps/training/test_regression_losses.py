@@ -1,9 +1,7 @@
-"""Losses and their gradients against eager: values, reductions, dtypes, layouts, errors, and what they cost."""
+"""Losses on a backend with one of two kernels, in blocks and in inference mode, gradients of integers, and what they cost."""
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +18,6 @@ from eagerdecomp.decomps.training import classification_losses
 aten = torch.ops.aten
 
 REDUCTIONS = ["none", "mean", "sum"]
-FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -38,160 +35,11 @@ def loss_and_gradients(loss: Callable[..., Tensor], x: Tensor, *others: Any, bot
     return value.detach(), *torch.autograd.grad(value, leaves, weights)
 
 
-# -- distances --------------------------------------------------------------------------------------------------------------
-
-DISTANCES: dict[str, tuple[Callable[..., Tensor], dict[str, Any]]] = {
-    "mse": (F.mse_loss, {}),
-    "huber": (F.huber_loss, {}),
-    "huber of 0.3": (F.huber_loss, {"delta": 0.3}),
-    "smooth l1": (F.smooth_l1_loss, {}),
-    "smooth l1 of 0.3": (F.smooth_l1_loss, {"beta": 0.3}),
-    "smooth l1 of 0": (aten.smooth_l1_loss, {"beta": 0.0}),
-    "l1": (F.l1_loss, {}),
-    "soft margin": (F.soft_margin_loss, {}),
-}
-
-
-def distance(name: str, reduction: str) -> tuple[Callable[..., Tensor], dict[str, Any]]:
-    loss, options = DISTANCES[name]
-    return loss, options | {"reduction": REDUCTIONS.index(reduction) if loss is aten.smooth_l1_loss else reduction}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("name", DISTANCES)
-def test_distances(name: str, reduction: str, dtype: torch.dtype) -> None:
-    loss, options = distance(name, reduction)
-    x, y = random(4, 5, dtype=dtype), random(4, 5, seed=1, dtype=dtype)
-    y[0, 0] = x[0, 0]
-    y[1, 1] = x[1, 1] + 1
-    y[2, 2] = x[2, 2] - 1
-    check(loss_and_gradients, loss, x, y, both=name != "soft margin", **options)
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("name", DISTANCES)
-def test_distances_of_nothing_and_of_no_numbers(name: str, reduction: str) -> None:
-    loss, options = distance(name, reduction)
-    check(loss_and_gradients, loss, random(0, 3), random(0, 3), **options)
-    x = torch.tensor([float("inf"), -float("inf"), float("nan"), 1.0, 2.0])
-    if name != "smooth l1 of 0":  # eager's kernel divides by beta there
-        check(loss_and_gradients, loss, x, torch.tensor([1.0, 1.0, 1.0, float("nan"), float("inf")]), **options)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", DISTANCES)
-def test_layouts_of_distances(name: str) -> None:
-    loss, options = distance(name, "none")
-    image, other = random(2, 3, 4, 5), random(2, 3, 4, 5, seed=1)
-    last = torch.channels_last
-    check(loss_and_gradients, loss, image.contiguous(memory_format=last), other.contiguous(memory_format=last), **options)
-    check(loss_and_gradients, loss, image.contiguous(memory_format=last), other, **options)
-    check(loss_and_gradients, loss, image.transpose(0, 1), other.transpose(0, 1), **options)
-    check(loss_and_gradients, loss, image[..., ::2], other[..., ::2], **options)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_soft_margins_overflow_where_eager_does(dtype: torch.dtype) -> None:
-    x = torch.tensor([12.0, -12.0, 100.0, -100.0, 1000.0], dtype=dtype)
-    check(loss_and_gradients, F.soft_margin_loss, x, torch.ones_like(x), reduction="none")
-
-
-@pytest.mark.parametrize("name", ["mse", "huber", "smooth l1", "l1"])
-@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.bfloat16, torch.float32), (torch.float32, torch.int64)])
-def test_distances_between_types(name: str, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
-    loss, options = distance(name, "mean")
-    check(loss, random(4, 5, dtype=dtypes[0]), (3 * random(5, seed=1)).to(dtypes[1]), **options)
-
-
-@pytest.mark.parametrize("name", ["mse", "huber of 0.3", "smooth l1 of 0.3"])
-def test_distances_have_two_derivatives(name: str) -> None:
-    loss, options = distance(name, "mean")
-    leaves = [random(3, 2).requires_grad_(), random(3, 2, seed=1).requires_grad_()]
-    for test in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
-        assert on_core(lambda: test(lambda x, y: loss(x, y, **options), leaves))  # noqa: B023 - called at once
-
-
-# -- cross entropies ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("weighted", [False, True])
-def test_binary_cross_entropies(weighted: bool, reduction: str, dtype: torch.dtype) -> None:
-    x, target = 3 * random(4, 5, dtype=dtype), random(4, 5, seed=1).sigmoid().to(dtype)
-    options: dict[str, Any] = {"reduction": reduction, "weight": random(5, seed=2, dtype=dtype).exp() if weighted else None}
-    probability = x.sigmoid()
-    probability[0, :2] = torch.tensor([0.0, 1.0])
-    target[0, :2] = torch.tensor([1.0, 1.0])
-    check(loss_and_gradients, F.binary_cross_entropy, probability, target, **options)
-    check(loss_and_gradients, F.binary_cross_entropy_with_logits, x, target, **options)
-    pos_weight = random(5, seed=3, dtype=dtype).exp()
-    check(loss_and_gradients, F.binary_cross_entropy_with_logits, x, target, pos_weight=pos_weight, **options)
-
-
-def test_logits_without_bounds() -> None:
-    x = torch.tensor([float("inf"), -float("inf"), float("inf"), -float("inf"), float("nan"), 1e4, -1e4, -0.0])
-    y = torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0, 0.25, 0.25, 1.0])
-    check(loss_and_gradients, F.binary_cross_entropy_with_logits, x, y, reduction="none")
-    check(F.binary_cross_entropy_with_logits, x, y, pos_weight=torch.tensor(2.0), reduction="none")
-
-
 CLASSES = 5
 
 
 def classes(*shape: int, seed: int = 0) -> Tensor:
     return torch.randint(CLASSES, shape, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("ignore_index", [-100, 2])
-@pytest.mark.parametrize("shape", [(CLASSES,), (4, CLASSES), (0, CLASSES), (2, CLASSES, 3), (2, CLASSES, 3, 2)], ids=str)
-def test_class_losses(shape: tuple[int, ...], ignore_index: int, weighted: bool, reduction: str) -> None:
-    check_class_losses(shape, ignore_index, weighted, reduction, torch.float32)
-
-
-def check_class_losses(shape: tuple[int, ...], ignore_index: int, weighted: bool, reduction: str, dtype: torch.dtype) -> None:
-    x = random(*shape, dtype=dtype)
-    target = classes(*(shape[:1] + shape[2:] if len(shape) > 1 else ()))
-    weight = random(CLASSES, seed=2, dtype=dtype).exp() if weighted else None
-    options: dict[str, Any] = {"weight": weight, "reduction": reduction, "ignore_index": ignore_index}
-    check(loss_and_gradients, F.nll_loss, x.log_softmax(1 if len(shape) > 1 else 0), target, **options)
-    check(loss_and_gradients, F.cross_entropy, x, target, label_smoothing=0.1, **options)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_class_losses_of_other_types(weighted: bool, dtype: torch.dtype) -> None:
-    for reduction in REDUCTIONS:
-        check_class_losses((4, CLASSES), -100, weighted, reduction, dtype)
-    check_class_losses((2, CLASSES, 3, 2), 2, weighted, "none", dtype)  # of 16-bit floats eager sums planes in that dtype
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("op", [aten.nll_loss_forward.default, aten.nll_loss2d_forward.default], ids=str)
-def test_the_two_results_of_class_losses(op: Any, weighted: bool) -> None:
-    """Backward divides by the second, which is zero where nothing is averaged."""
-    shape = (4, CLASSES) if "2d" not in str(op) else (2, CLASSES, 3, 2)
-    x, target = random(*shape), classes(*shape[:1], *shape[2:])
-    weight = random(CLASSES, seed=2).exp() if weighted else None
-    for reduction, ignored in itertools.product(range(3), (-100, 1)):
-        check(op, x, target, weight, reduction, ignored)
-        check(op, x, torch.full_like(target, ignored), weight, reduction, ignored)
-    if "2d" not in str(op):
-        check(op, x, target.byte(), weight, 1, 3)
-        check(op, x[0], target[0], weight, 1, 3)
-        check(op, x[0], target[:1], weight, 1, 3)
-
-
-def test_a_score_of_minus_infinity_that_is_ignored() -> None:
-    x = random(4, CLASSES)
-    x[:, 0] = -float("inf")
-    check(loss_and_gradients, F.nll_loss, x, torch.tensor([1, -100, 2, -100]))
 
 
 def test_a_program_of_an_undecomposed_loss_raises_the_index_error_too() -> None:
@@ -210,51 +58,7 @@ def test_a_backend_with_one_of_the_two_trains_right(native: str) -> None:
         check(loss_and_gradients, F.cross_entropy, random(4, CLASSES), classes(4), ops=half, **options)
 
 
-def test_layouts_of_class_losses() -> None:
-    image = random(2, CLASSES, 3, 4)
-    for x in (image.contiguous(memory_format=torch.channels_last), image.transpose(2, 3), image[..., ::2]):
-        check(loss_and_gradients, F.cross_entropy, x, classes(2, *x.shape[2:]), reduction="none")
-    rows = random(CLASSES, 4).t()
-    check(loss_and_gradients, F.cross_entropy, rows, classes(8)[::2])
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_probabilities_as_targets(weighted: bool) -> None:
-    weight = random(CLASSES, seed=2).exp() if weighted else None
-    for reduction in REDUCTIONS:
-        target = random(4, CLASSES, seed=1).softmax(1)
-        options: dict[str, Any] = {"weight": weight, "reduction": reduction, "label_smoothing": 0.2}
-        check(loss_and_gradients, F.cross_entropy, random(4, CLASSES), target, both=True, **options)
-
-
 # -- margins ------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("p", "margin"), [(1, 1.0), (2, 1.0), (1, 0.2), (2, 0.5), (1, -0.1)])
-def test_multi_margin(p: int, margin: float, weighted: bool, reduction: str, dtype: torch.dtype) -> None:
-    weight = random(CLASSES, seed=2, dtype=dtype).exp() if weighted else None
-    options: dict[str, Any] = {"p": p, "margin": margin, "weight": weight, "reduction": reduction}
-    x = random(4, CLASSES, dtype=dtype)
-    check(loss_and_gradients, F.multi_margin_loss, x, classes(4), **options)
-    check(loss_and_gradients, F.multi_margin_loss, x.t().contiguous().t(), classes(4), **options)
-    check(loss_and_gradients, F.multi_margin_loss, x[0], classes(1)[0], **options)
-    check(loss_and_gradients, F.multi_margin_loss, x[0], classes(1), **options)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_multilabel_margin(reduction: str, dtype: torch.dtype) -> None:
-    target = torch.tensor([[3, 0, -1, 1], [-1, 0, 1, 2], [0, 1, 2, 3], [2, 2, -1, -1]])
-    x = random(4, 4, dtype=dtype)
-    for scores in (x, x.t(), torch.zeros_like(x)):
-        check(loss_and_gradients, F.multilabel_margin_loss, scores, target, reduction=reduction)
-        check(aten.multilabel_margin_loss_forward.default, scores, target, REDUCTIONS.index(reduction))
-    check(loss_and_gradients, F.multilabel_margin_loss, x[0], target[0], reduction=reduction)
-    check(loss_and_gradients, F.multilabel_margin_loss, x[0, 0], target[1, 1], reduction=reduction)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -274,13 +78,6 @@ def test_multilabel_margin_in_blocks_of_labels(reduction: str, monkeypatch: pyte
 def test_multilabel_margin_with_one_of_the_two_native(native: str) -> None:
     target = torch.tensor([[3, 0, -1, 1], [-1, 0, 1, 2]])
     check(loss_and_gradients, F.multilabel_margin_loss, random(2, 4), target, ops=CORE | {f"aten.{native}"})
-
-
-@pytest.mark.parametrize("loss", [F.multi_margin_loss, F.multilabel_margin_loss, F.nll_loss])
-def test_gradients_against_differences(loss: Callable[..., Tensor]) -> None:
-    target = torch.tensor([[3, 0, -1, 1], [1, 2, -1, 0]]) if loss is F.multilabel_margin_loss else torch.tensor([3, 0])
-    leaf = random(2, 4).requires_grad_()
-    assert on_core(lambda: torch.autograd.gradcheck(lambda x: loss(x, target), (leaf,)))
 
 
 # -- whole in inference mode --------------------------------------------------------------------------------------------------
@@ -314,8 +111,6 @@ def test_losses_that_are_not_decomposed_in_inference_mode(name: str, reduction: 
     check(loss_and_gradients, WHOLE[name], random(4, CLASSES), random(4, CLASSES, seed=1), reduction)
 
 
-# -- errors -------------------------------------------------------------------------------------------------------------------
-
 # -- cost ---------------------------------------------------------------------------------------------------------------------
 
 LABELS = torch.tensor([[3, 0, -1, 1, 2]] * 4)
@@ -345,30 +140,6 @@ COSTS: dict[str, tuple[Callable[[], Any], int]] = {
 def test_kernel_calls(name: str) -> None:
     run, calls = COSTS[name]
     assert kernel_calls(run) == calls
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_certain_and_wrong_probability_has_an_infinite_slope_of_eagers_sign(dtype: torch.dtype) -> None:
-    def slope(p: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return torch.autograd.grad(F.binary_cross_entropy(p.requires_grad_(), target), p)[0]
-
-    check(slope, torch.tensor([1.0, 0.0, 0.5]).to(dtype), torch.tensor([0.0, 1.0, 1.0]).to(dtype))
-
-
-def test_what_is_ignored_leaves_a_positive_zero() -> None:
-    scores, ignored = torch.randn(3, 4), torch.full((3,), -100)
-    scores[:, 0] = -math.inf
-    for reduction in (0, 1, 2):
-        check(aten.nll_loss_forward.default, scores, ignored, None, reduction, -100, exact=True)
-        check(aten.nll_loss_forward.default, scores, torch.tensor([1, 1, 2]), None, reduction, 1, exact=True)
-
-
-@pytest.mark.parametrize("reduction", [3, -1])
-@pytest.mark.parametrize("name", ["huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"])
-def test_other_numbers_for_the_reduction(name: str, reduction: int) -> None:
-    x, y = torch.rand(3), torch.rand(3)
-    options = {"binary_cross_entropy": [None], "binary_cross_entropy_with_logits": [None, None]}.get(name, [])
-    check(lambda: getattr(torch.ops.aten, name).default(x, y, *options, reduction))
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
