@@ -1,4 +1,4 @@
-"""The incomplete gamma functions on Core ATen: against the mathematics, and against eager."""
+"""The incomplete gamma functions on Core ATen: against the mathematics."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 from accuracy import assert_accurate
-from on_core import check, gradient, kernel_calls, on_core
+from on_core import kernel_calls
 from special_functions import lower_incomplete_gamma, upper_incomplete_gamma
 from torch import Tensor
 
 FUNCTIONS = (torch.igamma, torch.igammac)
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 DRAW = random.Random(0)
 
 
@@ -48,43 +47,6 @@ def test_accuracy(function: Callable[..., Tensor], reference: Callable[[Any, Any
     points, bound = REGIONS[region]
     assert_accurate(function, reference, [point for point in points if point[0] > 1e-30], torch.float32, 0.6)
     assert_accurate(function, reference, points, torch.float64, bound)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_ends(function: Callable[..., Tensor], dtype: torch.dtype) -> None:
-    places = torch.tensor([0.0, -0.0, 1, -1, 0.5, 3, 40, 1e30, 1e-30, torch.inf, -torch.inf, torch.nan], dtype=dtype)
-    check(function, *torch.meshgrid(places, places, indexing="ij"))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_layouts_and_types(function: Callable[..., Tensor], dtype: torch.dtype) -> None:
-    a = torch.linspace(0.5, 9, 12, dtype=torch.float64).to(dtype).view(3, 4)
-    x = torch.linspace(8, 1, 12, dtype=torch.float64).to(dtype).view(3, 4)
-    check(function, a, x)
-    check(function, a.t(), x.view(4, 3))
-    check(function, a.t(), x.t())
-    check(function, a, x[:1])
-    check(function, a[:, ::2], x[0, 0])
-    check(function, a[:0], x[:0])
-    check(function, a[:, :1].expand(3, 5), x[0, 0])
-    check(function, a, x.double())
-    check(function, a, torch.tensor(3, dtype=torch.int64))
-    check(lambda a, x, out: function(a, x, out=out), a, x, torch.empty(0, dtype=dtype))
-    check(lambda a, x: getattr(a, f"{function.__name__}_")(x), a, x)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_gradients(function: Callable[..., Tensor]) -> None:
-    a, x = torch.linspace(0.3, 20, 7, dtype=torch.float64), torch.linspace(0.1, 30, 7, dtype=torch.float64)
-    run = lambda y: function(a, y).sin().sum()  # noqa: E731 - twice the same
-    torch.testing.assert_close(on_core(lambda: gradient(run, x)), gradient(run, x))
-    with pytest.raises(NotImplementedError, match=r"input. is not implemented"):
-        on_core(lambda: gradient(lambda y: function(y, x).sum(), a))
 
 
 @pytest.mark.full

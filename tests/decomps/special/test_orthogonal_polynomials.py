@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from on_core import check, kernel_calls, on_core
+from on_core import kernel_calls, on_core
 
 from eagerdecomp.decomps.math.operators import TensorExpr
 from eagerdecomp.decomps.special.orthogonal_polynomials import _product_less
@@ -26,25 +26,6 @@ def test_values(name: str, dtype: torch.dtype) -> None:
     function = getattr(torch.special, name)
     rtol, atol = TOLERANCES[dtype]
     torch.testing.assert_close(on_core(lambda: function(x, n)), function(x, n), rtol=rtol, atol=atol, equal_nan=True)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", NAMES)
-def test_scalars_layouts_and_types(name: str) -> None:
-    function = getattr(torch.special, name)
-    x, n = torch.linspace(-0.9, 0.8, 12).view(3, 4), torch.arange(12).view(3, 4)
-    check(function, x.t(), n.t().float())
-    check(function, x, n)
-    check(function, x[:, ::2], n[:1, :2].double())
-    check(function, x[:0], n[:0])
-    check(function, x[0, 0], torch.tensor(3))
-    for order in (0, 1, 2, 7, 2.5, -1):
-        check(function, x.t(), order)
-    check(function, 0.3, n.float())
-    check(function, n, 3)
-    for dtype in (torch.bool, torch.float16, torch.bfloat16, torch.complex64):
-        check(function, x.to(dtype), n.to(dtype))
-    check(lambda x, n, out: function(x, n, out=out), x, n, torch.empty(0))
 
 
 def test_a_step_of_a_recurrence_in_float32_loses_nothing_where_it_cancels() -> None:
