@@ -210,44 +210,6 @@ def test_layers_train(name: str, batched: bool) -> None:
         check(layer, x, ops=NONE)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_named_forms(dtype: torch.dtype) -> None:
-    x, volume, bias = whole(2, 4, 6, 5, dtype=dtype), whole(2, 4, 6, 5, 3, dtype=dtype), whole(6, dtype=dtype)
-    weight, weight3 = whole(6, 4, 3, 2, dtype=dtype), whole(6, 4, 3, 2, 2, dtype=dtype)
-    back, back3 = whole(4, 6, 3, 2, dtype=dtype), whole(4, 6, 3, 2, 2, dtype=dtype)
-    check(aten._convolution.default, x, weight, bias, [1], [0], [1], False, [0], 1, False, False, True, True)
-    check(aten._convolution.deprecated, x, weight, bias, [1], [0], [1], False, [0], 1, False, False, True)
-    if dtype is torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported():  # else an error in eager
-        check(aten.mkldnn_convolution.default, x, weight, bias, [1, 0], [1, 2], [1, 1], 1)
-    check(aten._slow_conv2d_forward.default, x, weight, [3, 2], bias, [2, 1], [1, 0])
-    check(aten._slow_conv2d_forward.default, x[0], weight, [3, 2], bias, [2, 1], [1, 0])
-    check(aten.thnn_conv2d.default, x, weight, [3, 2], bias, [2, 1], [1, 0])
-    check(aten.slow_conv3d_forward.default, volume, weight3, [3, 2, 2], bias, [1, 2, 1], [1, 0, 0])
-    check(aten.slow_conv3d_forward.default, volume[0], weight3, [3, 2, 2], bias, [1, 2, 1], [1, 0, 0])
-    for image, cube in ((x, volume), (x[0], volume[0])):
-        check(aten.slow_conv_dilated2d.default, image, weight, [3, 2], bias, [1, 1], [1, 0], [2, 1])
-        check(aten.slow_conv_dilated3d.default, cube, weight3, [3, 2, 2], None, [1, 1, 1], [1, 0, 0], [2, 1, 1])
-        check(aten.slow_conv_transpose3d.default, cube, back3, [3, 2, 2], bias, [2, 1, 1], [1, 0, 0], [1, 0, 0])
-    check(aten.slow_conv_transpose2d.default, x, back, [3, 2], bias, [2, 2], [1, 0], [1, 0], [1, 1])
-
-
-def test_the_backward_of_the_plain_kernel() -> None:
-    x, weight = whole(2, 4, 6, 5), whole(6, 4, 3, 2)
-    grad = whole(2, 6, 4, 4)
-    for mask in itertools.product([False, True], repeat=3):
-        check(aten._slow_conv2d_backward.output_mask, grad, x, weight, [3, 2], [1, 1], [0, 0], list(mask))
-
-
-@pytest.mark.parametrize("pad", [0, 2])
-def test_convolution_over_time(pad: int) -> None:
-    def step(*tensors: Tensor) -> list[Tensor]:
-        leaves = [x.detach().requires_grad_() for x in tensors]
-        out = torch.conv_tbc(*leaves, pad)
-        return [out.detach(), *torch.autograd.grad(out.square().sum(), leaves)]
-
-    check(step, whole(7, 2, 3), whole(3, 3, 4), whole(4))
-
-
 WITHOUT_PLACES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, int]] = {  # input, weight, elements of bias, groups
     "no channels": ((1, 0, 4, 4), (2, 0, 3, 3), 2, 1),
     "no outputs": ((1, 2, 4, 4), (0, 2, 3, 3), 0, 1),
