@@ -76,7 +76,6 @@ def test_a_wrong_kernel_is_named_with_the_smallest_call_and_a_script() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.full
 def test_an_example_holds_the_strides_that_a_fault_depends_on() -> None:
     wrong = backend(exp=lambda x: torch.exp(x) + (0 if x.is_contiguous() else 1))
     (verdict,) = run_conformance(wrong, ops=["aten.exp"], profile="quick", processes=1).with_state("wrong")
