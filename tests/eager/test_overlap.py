@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from memory_overlaps import error_of, overlapping_calls, writing_ops
-from on_core import CORE, check, on_core
+from on_core import CORE, check
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
@@ -130,7 +130,16 @@ def _of(make: Callable[[], torch.Tensor], run: Callable[[torch.Tensor], Any]) ->
     return lambda: run(make())
 
 
-#: Calls whose index or source is the written tensor itself.
+def _matrix() -> torch.Tensor:
+    return torch.arange(12.0).view(3, 4)
+
+
+def _set(x: torch.Tensor, places: Any, value: Any) -> torch.Tensor:
+    x[places] = value
+    return x
+
+
+#: Calls whose index or source is the written tensor itself, or a part of it.
 ITSELF: dict[str, Callable[[], Any]] = {
     "index_put_ indices": _of(_zeros, lambda x: x.index_put_((x,), torch.ones(3, dtype=torch.int64))),
     "index_put_ values": _of(_zeros, lambda x: x.index_put_((_zeros(),), x)),
@@ -149,87 +158,26 @@ ITSELF: dict[str, Callable[[], Any]] = {
     "shift of floats": _of(lambda: torch.ones(3), lambda x: x[:-1].__ilshift__(x[1:])),
     "shift of expanded floats": _of(lambda: torch.ones(1).expand(3), lambda x: x.__irshift__(1)),
     "and of floats": _of(lambda: torch.ones(3), lambda x: x[:-1].bitwise_and_(x[1:])),
+    "gather into its index": _of(lambda: torch.tensor([2, 0, 1]), lambda x: torch.gather(torch.tensor([5, 6, 7]), 0, x, out=x)),
+    "a row by its element": _of(_matrix, lambda x: _set(x, 0, x[0][0])),
+    "all by an element": _of(_matrix, lambda x: x.fill_(x[0, 1])),
+    "a view by an element": _of(_matrix, lambda x: x.t()[1:].fill_(x[1, 2])),
+    "a mask by an element": _of(_matrix, lambda x: _set(x, x > 3, x[0, 0])),
+    "masked columns by an element": _of(_matrix, lambda x: _set(x, (slice(None), x[0] > 1), x[0, 0])),
+    "masked rows by a row": _of(_matrix, lambda x: _set(x, x[:, 0] > 1, x[0])),
+    "a shifted mask": _of(
+        lambda: torch.tensor([1, 0, 1, 0], dtype=torch.uint8).view(torch.bool), lambda x: _set(x[1:], x[:-1], True)
+    ),
 }
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
 @pytest.mark.parametrize("call", ITSELF)
-def test_the_written_tensor_as_index_or_source_raises_eagers_error(call: str, ops: ed.OpSet) -> None:
+def test_the_written_tensor_as_index_or_source_does_what_eager_does(call: str, ops: ed.OpSet) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check(ITSELF[call], ops=ops)
-
-
-def test_a_gather_into_its_index_equals_eager() -> None:
-    check(lambda values, index: torch.gather(values, 0, index, out=index), torch.tensor([5, 6, 7]), torch.tensor([2, 0, 1]))
-
-
-def _fill_row(x: torch.Tensor) -> None:
-    x[0] = x[0][0]
-
-
-def _fill_all(x: torch.Tensor) -> None:
-    x.fill_(x[0, 1])
-
-
-def _fill_view(x: torch.Tensor) -> None:
-    x.t()[1:].fill_(x[1, 2])
-
-
-@pytest.mark.parametrize("fill", [_fill_row, _fill_all, _fill_view])
-def test_a_fill_by_an_element_of_the_written_tensor_works(fill: Callable[[torch.Tensor], None]) -> None:
-    want = torch.arange(12.0).view(3, 4)
-    fill(want)
-    for ops in (CORE, ed.prims()):
-        got = torch.arange(12.0).view(3, 4)
-        on_core(functools.partial(fill, got), ops)
-        assert torch.equal(got, want)
-
-
-@pytest.mark.full
-def test_a_fill_of_an_expanded_tensor_by_its_element_raises() -> None:
-    check(lambda: torch.arange(3.0).expand(2, 3).fill_(torch.ones(())))
-
-
-@pytest.mark.parametrize("resized", [torch.zeros(1).expand(4), torch.zeros(1).expand(2, 2)])
-def test_an_expanded_out_raises_before_it_is_resized(resized: torch.Tensor) -> None:
-    check(lambda: torch.add(torch.ones(3), torch.ones(3), out=resized))
-    check(lambda x, out: torch.isnan(x, out=out), torch.ones(3), torch.zeros(1, dtype=torch.bool).expand(resized.shape))
-
-
-def _by_mask(x: torch.Tensor) -> None:
-    x[x > 3] = x[0, 0]
-
-
-def _by_mask_of_columns(x: torch.Tensor) -> None:
-    x[:, x[0] > 1] = x[0, 0]
-
-
-def _by_mask_with_rows(x: torch.Tensor) -> None:
-    x[x[:, 0] > 1] = x[0]
-
-
-def _by_shifted_mask(x: torch.Tensor) -> None:
-    mask = x.view(torch.bool)
-    mask[1:][mask[:-1]] = True
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
-@pytest.mark.parametrize("write", [_by_mask, _by_mask_of_columns])
-def test_masked_fill_by_an_element_of_the_written_tensor_works(write: Callable[[torch.Tensor], None], ops: ed.OpSet) -> None:
-    check(write, torch.arange(12.0).view(3, 4), ops=ops, exact=True)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
-@pytest.mark.parametrize("write", [_by_mask_with_rows, _by_shifted_mask])
-def test_other_masked_writes_with_overlaps_raise(write: Callable[[torch.Tensor], None], ops: ed.OpSet) -> None:
-    if write is _by_shifted_mask:
-        check(lambda: write(torch.tensor([1, 0, 1, 0], dtype=torch.uint8)), ops=ops)
-    else:
-        check(lambda: write(torch.arange(12.0).view(3, 4)), ops=ops)
 
 
 def test_every_name_of_the_table_is_an_op() -> None:
