@@ -17,7 +17,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compare import outcome
-from numpy_kernel_calls import CPU_DTYPES
 from sampled import part_of
 from torch import Tensor, nn
 
@@ -26,6 +25,7 @@ from eagerdecomp.backends.numpy import BACKEND, FAMILIES, PASSTHROUGH
 from eagerdecomp.backends.numpy.activations import erf
 from eagerdecomp.backends.numpy.arrays import memory
 from eagerdecomp.cli.demo import _Run
+from eagerdecomp.conformance import run_conformance
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -47,6 +47,35 @@ SILENT = {
 
 #: One part in so many of the OpInfos runs each time.
 PARTS = 96
+
+#: One part in so many of the kernels is tried by the conformance suite each time.
+SUITE_PARTS = 12
+
+CPU_DTYPES = (
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16),
+    *(torch.float32, torch.float64, torch.complex64, torch.complex128),
+)
+
+# -- the kernels --------------------------------------------------------------------------------------------------
+
+
+def wrong_by_the_suite(kernels: Sequence[Any]) -> list[str]:
+    """What the conformance suite finds wrong in kernels."""
+    report = run_conformance(BACKEND, ops=kernels, profile="quick", isolate=False)
+    assert report.counts["right"] + report.counts["wrong"] == len(kernels)
+    return [f"{one.op} {one.property}: {one.message}: {one.example}" for one in report.failures]
+
+
+@pytest.mark.full
+def test_the_suite_finds_nothing_wrong_in_a_part_of_the_kernels() -> None:
+    assert wrong_by_the_suite(part_of(sorted(BACKEND.kernels, key=str), SUITE_PARTS)) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_suite_finds_nothing_wrong(family: str) -> None:
+    assert wrong_by_the_suite([f"aten.{name}" if "." in name else f"aten.{name}.default" for name in FAMILIES[family]]) == []
+
 
 # -- and what is made of them -------------------------------------------------------------------------------------
 
@@ -207,12 +236,6 @@ def test_an_array_outlives_its_tensor() -> None:
     array = memory(torch.arange(1000))
     torch.zeros(1000)
     assert array.tolist() == list(range(1000))
-
-
-def test_bfloat16_is_rounded_as_torch_rounds() -> None:
-    patterns = torch.randint(-(2**31), 2**31 - 1, (20_000,), dtype=torch.int32).view(torch.float32)
-    got = BACKEND.kernels[aten._to_copy.default](patterns, dtype=torch.bfloat16)
-    torch.testing.assert_close(got, patterns.bfloat16(), rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize(
