@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from compare import assert_same, outcome
-from on_core import CORE, on_core
+from on_core import CORE
 
 from conformance.cases import full_name, opinfos
 from conformance.error_inputs import Refusal, refusals_of, table
@@ -25,24 +23,6 @@ def test_torchs_error_inputs_raise_eagers_error(name: str, ops: OpSet) -> None:
 
 def test_there_are_many_error_inputs() -> None:
     assert len(INFOS) > 200
-
-
-_BOOLS = torch.tensor([True, False])
-
-
-@pytest.mark.parametrize(
-    "value", [torch.tensor(2 + 0j), torch.tensor(2j), torch.tensor(2.0, dtype=torch.float64), torch.tensor(2**40)], ids=str
-)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool], ids=str)
-def test_masked_fill_accepts_values_that_fit_the_dtype(dtype: torch.dtype, value: object) -> None:
-    def call() -> torch.Tensor:
-        return torch.ones(2).to(dtype).masked_fill(_BOOLS, value)
-
-    (kind, expected), (_, got) = outcome(call), outcome(lambda: on_core(call))
-    if kind == "error":
-        assert (type(got), str(got)) == (type(expected), str(expected))
-    else:
-        assert_same(got, expected, exact=True)
 
 
 def test_wrong_types_wrong_messages_and_missing_errors_are_reported() -> None:
