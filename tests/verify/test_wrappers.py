@@ -363,15 +363,6 @@ def test_an_out_of_memory_error_propagates(error: type[Exception]) -> None:
     assert not mode.verified
 
 
-def test_fake_tensors_are_not_verified() -> None:
-    mode = ed.EagerDecompMode(CORE, verify=EVERY_CALL)
-    with FakeTensorMode(), mode:
-        F.silu(torch.empty(3))
-    assert not mode.verified
-    assert mode.verified.calls == 0
-    assert sum(mode.verified.skipped.values()) == 1
-
-
 # -- tensors without values -----------------------------------------------------------------------------------------------------
 
 
