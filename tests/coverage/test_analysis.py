@@ -339,20 +339,6 @@ def test_a_factory_that_returns_no_model_raises(made: Any) -> None:
         ed.plan(CORE, model=lambda: made)
 
 
-@pytest.mark.parametrize("op", ["aten.acosh", "aten.flip", "aten.lt.Tensor", "aten.var_mean.correction"])
-def test_a_plan_of_ops_follows_the_rules_for_small_sets(op: str) -> None:
-    assert op not in ed.tiny()
-    made = ed.plan(ed.tiny(), ops=[op])
-    assert made.with_status("missing") == made.with_status("partly") == ()
-    for one in made.with_status("closed"):
-        for route in (route for route in one.routes if route.call):
-            args, kwargs = parse_call(route.call)
-            with ed.BackendRecorder() as backend, ed.EagerDecompMode(ed.tiny()):
-                op_called(one.op)(*args, **kwargs)
-            assert not backend.outside(ed.tiny())
-            assert backend.ops, route.call
-
-
 @pytest.mark.full
 def test_a_plan_is_the_same_in_every_process() -> None:
     """Sets of strings have another order in each process, unless PYTHONHASHSEED is set."""
