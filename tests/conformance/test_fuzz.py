@@ -353,90 +353,58 @@ def test_programs_pass_finite_numbers_to_ops_that_abort_for_others(monkeypatch: 
     assert all(any(re.fullmatch(pattern, str(op)) for op in ops) for pattern in FINITE)
 
 
-def test_differences_under_any_mode_are_recognized_after_lines_that_differ_only_there() -> None:
-    program = Program(
-        (
-            "t1 = leaf('float32', [5], grad=True)",
-            "t2 = leaf('float32', [])",
-            "with torch.inference_mode(): t3 = aten.linalg_norm.out(t1, 0.5, out=t2)",  # a mode does not count this write
-            "with torch.inference_mode(): t4 = t3.exp()",
-            "with torch.inference_mode(): t5 = t1.reshape(-1)",  # under a mode not a view of a tensor that needs a gradient
-        )
-    )
+#: Programs whose last line differs under any mode, by what comes before it.
+UNDER_ANY_MODE: dict[str, tuple[str, ...]] = {
+    "after lines that differ only there": (
+        "t1 = leaf('float32', [5], grad=True)",
+        "t2 = leaf('float32', [])",
+        "with torch.inference_mode(): t3 = aten.linalg_norm.out(t1, 0.5, out=t2)",  # a mode does not count this write
+        "with torch.inference_mode(): t4 = t3.exp()",
+        "with torch.inference_mode(): t5 = t1.reshape(-1)",  # under a mode not a view of a tensor that needs a gradient
+    ),
+    "after needed lines that differ too": (
+        "t1 = leaf('complex64', [4, 3], 'normal', 'contiguous', 211, grad=True)",
+        "t2 = leaf('complex64', [4, 3], 'normal', 'contiguous', 572)",
+        "t3 = aten.linalg_lstsq.default(t1, t2, driver='gels')",  # returns other values under a mode
+        "with torch.inference_mode(): t4 = t3[1].reshape(-1)[0:][:1].view([])",  # not a view of a tensor that needs a gradient
+    ),
+    "if an earlier line changes them": (
+        "t1 = leaf('float32', [4, 4], 'normal', 'contiguous', 67, grad=True)",
+        "t2 = leaf('float32', [4, 4], 'zeros')",
+        "t3 = t2.view([16])",
+        "t4 = t1.view([16])",
+        "t5 = aten._foreach_add_.List([t3], [t4])",  # under a mode its base needs no gradient
+        "t6 = t2.view([2, 8])",
+        "t7 = leaf('float32', [2, 4])",
+        "t8 = aten.adaptive_avg_pool1d.out(t6, [4], out=t7)",  # nor does `out`
+    ),
+    "if a needed line differs too": (
+        "t1 = leaf('float32', [2, 3, 4, 4], 'zeros', 'strided', 485)",
+        "t2 = t1.reshape(-1)[0:][:12].view([3, 4])",
+        "t3 = leaf('float32', [3, 4], 'normal', 'contiguous', 551, grad=True)",
+        "t4 = leaf('float32', [3, 4], 'normal', 'contiguous', 275)",
+        "t5 = aten._foreach_addcdiv_.Scalar([t2], [t3], [t4])",  # a mode does not count this write
+        "t6 = t1.reshape(-1)",  # has another grad_fn under a mode
+    ),
+    "if a line raises in eager without one that was removed": (
+        "t1 = leaf('float32', [5], grad=True)",
+        "t2 = leaf('float32', [0])",
+        "with torch.inference_mode(): aten.linalg_norm.out(t1, 0.5, out=t2)",  # a mode does not count this write
+        "t3 = t2.view(1)",  # has one element only because of the line before
+        "t4 = t3.exp()",
+        "with torch.inference_mode(): t5 = t1.reshape(-1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNDER_ANY_MODE)
+def test_differences_under_any_mode_are_recognized(name: str) -> None:
+    program = Program(UNDER_ANY_MODE[name])
     found = first_difference(program)
     assert found is not None
     assert found.line == program.lines[-1]
     assert as_under_any_mode(program, found)
     assert not as_under_any_mode(program, dataclasses.replace(found, kind="values"))
-    assert not as_under_any_mode(program, dataclasses.replace(found, line=program.lines[3]))
-
-
-def test_differences_under_any_mode_are_recognized_after_needed_lines_that_differ_too() -> None:
-    program = Program(
-        (
-            "t1 = leaf('complex64', [4, 3], 'normal', 'contiguous', 211, grad=True)",
-            "t2 = leaf('complex64', [4, 3], 'normal', 'contiguous', 572)",
-            "t3 = aten.linalg_lstsq.default(t1, t2, driver='gels')",  # returns other values under a mode
-            "with torch.inference_mode(): t4 = t3[1].reshape(-1)[0:][:1].view([])",  # not a view of a tensor that needs a gradient
-        )
-    )
-    found = first_difference(program)
-    assert found is not None
-    assert as_under_any_mode(program, found)
-    assert not as_under_any_mode(program, dataclasses.replace(found, kind="values"))
-
-
-def test_differences_under_any_mode_are_recognized_if_an_earlier_line_changes_them() -> None:
-    program = Program(
-        (
-            "t1 = leaf('float32', [4, 4], 'normal', 'contiguous', 67, grad=True)",
-            "t2 = leaf('float32', [4, 4], 'zeros')",
-            "t3 = t2.view([16])",
-            "t4 = t1.view([16])",
-            "t5 = aten._foreach_add_.List([t3], [t4])",  # under a mode its base needs no gradient
-            "t6 = t2.view([2, 8])",
-            "t7 = leaf('float32', [2, 4])",
-            "t8 = aten.adaptive_avg_pool1d.out(t6, [4], out=t7)",  # nor does `out`
-        )
-    )
-    found = first_difference(program)
-    assert found is not None
-    assert found.line == program.lines[-1]
-    assert as_under_any_mode(program, found)
-
-
-def test_differences_under_any_mode_are_recognized_if_a_needed_line_differs_too() -> None:
-    program = Program(
-        (
-            "t1 = leaf('float32', [2, 3, 4, 4], 'zeros', 'strided', 485)",
-            "t2 = t1.reshape(-1)[0:][:12].view([3, 4])",
-            "t3 = leaf('float32', [3, 4], 'normal', 'contiguous', 551, grad=True)",
-            "t4 = leaf('float32', [3, 4], 'normal', 'contiguous', 275)",
-            "t5 = aten._foreach_addcdiv_.Scalar([t2], [t3], [t4])",  # a mode does not count this write
-            "t6 = t1.reshape(-1)",  # has another grad_fn under a mode
-        )
-    )
-    found = first_difference(program)
-    assert found is not None
-    assert found.kind == "grad_fn"
-    assert as_under_any_mode(program, found)
-
-
-def test_lines_that_raise_in_eager_without_a_removed_line_are_removed_too() -> None:
-    program = Program(
-        (
-            "t1 = leaf('float32', [5], grad=True)",
-            "t2 = leaf('float32', [0])",
-            "with torch.inference_mode(): aten.linalg_norm.out(t1, 0.5, out=t2)",  # a mode does not count this write
-            "t3 = t2.view(1)",  # has one element only because of the line before
-            "t4 = t3.exp()",
-            "with torch.inference_mode(): t5 = t1.reshape(-1)",
-        )
-    )
-    found = first_difference(program)
-    assert found is not None
-    assert found.line == program.lines[-1]
-    assert as_under_any_mode(program, found)
 
 
 @pytest.mark.full

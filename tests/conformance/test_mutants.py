@@ -48,6 +48,8 @@ def test_each_kind_of_fault_occurs_on_several_ops() -> None:
 def test_names_are_unique_and_ops_are_core() -> None:
     named = Counter(mutant.name for mutant in (*MUTANTS, *EQUIVALENTS))
     assert [name for name, times in named.items() if times > 1] == []
+    assert all(re.fullmatch(r"[\w.]+: .+", name) for name in named)
+    assert all(mutant.kind == mutant.kind.lower() for mutant in (*MUTANTS, *EQUIVALENTS))
     assert {mutant.op for mutant in (*MUTANTS, *EQUIVALENTS)} | set(USUAL_CALLS) <= CORE
     assert sum(map(len, FAMILIES.values())) == len(MUTANTS)
     assert all(mutant.kind == EQUIVALENT for mutant in EQUIVALENTS)
@@ -159,9 +161,3 @@ def test_stateful_kernels_start_with_new_state() -> None:
 def test_differences_in_values_metadata_and_memory_are_found(wrong: object, seen: bool) -> None:
     mutant = broken("add.Tensor", "made up", "values", wrong, lambda: call(normal(3, 4), positive(3, 4)))  # type: ignore[arg-type]
     assert fault_shows(mutant) is seen
-
-
-def test_names_have_an_op_and_a_fault() -> None:
-    for mutant in (*MUTANTS, *EQUIVALENTS):
-        assert re.fullmatch(r"[\w.]+: .+", mutant.name), mutant.name
-        assert mutant.kind == mutant.kind.lower()
