@@ -60,7 +60,7 @@ CPU_DTYPES = (
 
 
 def wrong_by_the_suite(kernels: Sequence[Any]) -> list[str]:
-    """What the conformance suite finds wrong in kernels."""
+    """Return what the conformance suite finds wrong in kernels."""
     report = run_conformance(BACKEND, ops=kernels, profile="quick", isolate=False)
     assert report.counts["right"] + report.counts["wrong"] == len(kernels)
     return [f"{one.op} {one.property}: {one.message}: {one.example}" for one in report.failures]
