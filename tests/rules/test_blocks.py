@@ -127,20 +127,6 @@ def test_formulas_of_two_kernels_are_split_at_a_larger_size() -> None:
         assert seen.elements == most
 
 
-def test_gradients_and_writes_equal_eager() -> None:
-    x = matrix(40, 40).requires_grad_()
-    want = torch.autograd.grad(torch.nn.functional.hardswish(x).sum(), x)
-    assert_same(on_core(lambda: torch.autograd.grad(torch.nn.functional.hardswish(x).sum(), x)), want)
-    out = torch.empty(40, 40)
-    assert_same(on_core(lambda: aten.hardswish.out(x.detach(), out=out)), torch.nn.functional.hardswish(x.detach()))
-
-
-def test_a_set_without_the_ops_to_split_computes_all_at_once() -> None:
-    ops = ed.OpSet(["aten.add.Scalar", "aten.mul.Tensor", "aten.clamp", "aten.div.Scalar"])
-    x = matrix(40, 40)
-    assert_same(on_core(lambda: aten.hardswish(x), ops), aten.hardswish(x))
-
-
 @pytest.mark.parametrize(
     ("op", "elementwise"),
     [

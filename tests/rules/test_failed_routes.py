@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from on_core import CORE, check
+from on_core import CORE
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -197,23 +197,6 @@ def test_a_call_that_eager_accepts_is_unsupported_without_its_kernels(call: str)
     ACCEPTED[call]()
     with pytest.raises(ed.UnsupportedOpError):
         in_mode(ACCEPTED[call], NOTHING)
-
-
-@pytest.mark.parametrize("ops", [ed.tiny(), ed.prims()], ids=["tiny", "prims"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_an_adaptive_pool_to_nothing(ops: ed.OpSet, dtype: torch.dtype) -> None:
-    images = torch.ones(1, 2, 4, 4, dtype=dtype)
-    for x in (images, images[0], images.to(memory_format=torch.channels_last), images[:0]):
-        for size in ([0, 0], [2, 0]):
-            check(aten._adaptive_avg_pool2d.default, x, size, ops=ops)
-
-
-def test_a_call_that_eager_rejects_raises_eagers_error() -> None:
-    check(F.group_norm, torch.randn(2, 6, 4, 4), 4, ops=ed.infra())
-    check(torch.Tensor.view, TRANSPOSED, [12], ops=NO_GROUP_NORM)
-    check(torch.take_along_dim, TRANSPOSED, torch.tensor([[9]]), 1)
-    check(F.nll_loss, torch.rand(2, 3), torch.tensor([1, 7]))
-    check(F.silu, torch.ones(2, dtype=torch.int64))
 
 
 @pytest.mark.parametrize(
