@@ -10,7 +10,6 @@ import torch
 from compare import assert_same
 from on_core import CORE
 from programs import S, call, native, program
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import eagerdecomp as ed
 from eagerdecomp.program import constant_hoisting
@@ -228,29 +227,6 @@ def test_values_cached_in_inference_mode_work_outside_and_vice_versa(warm_in_inf
     with mode:
         sum(part.square().sum() for part in indices(mine)).backward()
     torch.testing.assert_close(mine.grad, leaf.grad)
-
-
-def test_fake_tensors_do_not_use_cached_values() -> None:
-    x = torch.rand(4, 3)
-    mode = warm(lambda: indices(x))
-    with FakeTensorMode() as fake, mode:
-        got = indices(fake.from_tensor(x))
-    assert all(isinstance(one, FakeTensor) for one in got)
-    assert [one.shape for one in got] == [one.shape for one in indices(x)]
-    with mode:  # and no fake value was cached
-        assert_same(indices(x), indices(x))
-        assert not any(isinstance(one, FakeTensor) for one in indices(x))
-
-
-def test_fake_values_are_not_cached() -> None:
-    x = torch.rand(4, 3)
-    mode = warm(lambda: indices(x), times=2)
-    with FakeTensorMode() as fake, mode:
-        indices(fake.from_tensor(x))
-    want = indices(x)
-    with mode:
-        for _ in range(3):
-            assert_same(indices(x), want)
 
 
 def test_threads_share_cached_values() -> None:

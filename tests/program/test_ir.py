@@ -55,11 +55,6 @@ def test_lists_constants_keywords_and_unread_results_print_as_they_are() -> None
 # -- meaning ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_program_runs_its_calls_in_order() -> None:
-    x = torch.tensor([-1.0, 0.0, 2.0])
-    torch.testing.assert_close(evaluate(SILU, native, [x]), torch.nn.functional.silu(x))
-
-
 def test_temporaries_are_freed_after_their_last_use_unless_requested() -> None:
     chain = program([S[0]], [call(S[n + 1], aten.add.Scalar, S[n], 1) for n in range(5)], S[5])
     made: list[weakref.ref[Any]] = []
@@ -107,12 +102,6 @@ def test_lists_multiple_results_and_constants() -> None:
     assert largest.item() == 3
     assert joined.tolist() == [5, 10]
     assert (absent, literal) == (None, 7)
-
-
-def test_a_repeated_tensor_is_one_slot() -> None:
-    twice = program([S[0], S[0]], [call(S[1], aten.add.Tensor, S[0], S[0])], S[1])
-    x = torch.ones(2)
-    assert evaluate(twice, native, [x, x]).tolist() == [2, 2]
 
 
 def test_a_kernel_that_returns_too_few_values_raises() -> None:

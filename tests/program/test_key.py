@@ -176,78 +176,7 @@ def facts(op: Any, values: Sequence[Any]) -> Any:
     return [read, [[left is right for right in flat] for left in flat]]
 
 
-def test_the_same_call_has_the_same_key_each_time() -> None:
-    assert key_of(aten.elu.default, [X, math.nan, 0.0, -0.0]) == key_of(aten.elu.default, [Y, math.nan, 0.0, -0.0])
-    assert hash(key_of(aten.elu.default, [X, math.nan, 1, 1])) == hash(key_of(aten.elu.default, [Y, math.nan, 1, 1]))
-
-
 # -- facts, one by one --------------------------------------------------------------------------------------------------------
-
-APART: list[Any] = [
-    True,
-    False,
-    0,
-    1,
-    1.0,
-    0.0,
-    -0.0,
-    1 + 0j,
-    0j,
-    complex(0.0, -0.0),
-    complex(-0.0, 0.0),
-    math.nan,
-    math.inf,
-    -math.inf,
-]
-
-
-@pytest.mark.parametrize("op", [aten.add.Scalar, aten._foreach_add.ScalarList], ids=str)
-def test_scalars_that_only_compare_equal_have_different_keys(op: Any) -> None:
-    listed = op is aten._foreach_add.ScalarList
-    keys = [key_of(op, [[X], [scalar]] if listed else [X, scalar, 1]) for scalar in APART]
-    assert [keys.index(key) for key in keys] == list(range(len(APART)))
-    assert len(set(keys)) == len(APART)
-
-
-@pytest.mark.parametrize(
-    ("op", "one", "other"),
-    [
-        (aten.silu.default, [X], [X.double()]),
-        (aten.silu.default, [X], [X[0]]),
-        (aten.silu.default, [X], [X.t().contiguous().t()]),
-        (aten.silu.default, [X], [X.to("meta")]),
-        (aten.huber_loss.default, [X, X, 1, 1.0], [X, Y, 1, 1.0]),
-        (aten.cat.default, [[X, X], 0], [[X, Y], 0]),
-        (aten.cat.default, [[X, Y, X], 0], [[X, Y, Y], 0]),
-        (aten.cat.default, [[X, Y], 0], [[X, Y, BASE], 0]),
-        (aten.index.Tensor, [X, [None, BASE]], [X, [BASE, None]]),
-        (aten.index.Tensor, [X, [BASE]], [X, [BASE, None]]),
-        (aten.clamp.default, [X, None, 1], [X, 1, None]),
-        (aten.mul.Tensor, [X, 1], [X, torch.ones(())]),
-        (aten.mul.Tensor, [X, 1], [X, 1.0]),
-        (aten.bernoulli.default, [X, None], [X, torch.Generator()]),
-        (aten.sum.dim_IntList, [X, [0], False, None], [X, [0], True, None]),
-        (aten.sum.dim_IntList, [X, None, False, None], [X, [], False, None]),
-        (aten.zeros.default, [[2], None, None, None, None], [[2], None, None, torch.device("cpu"), None]),
-    ],
-    ids=lambda value: str(value) if hasattr(value, "_schema") else "",
-)
-def test_calls_that_differ_in_one_fact_have_different_keys(op: Any, one: list[Any], other: list[Any]) -> None:
-    assert key_of(op, one) != key_of(op, other)
-    assert handled(op, one)[0].key != handled(op, other)[0].key
-
-
-def test_the_key_has_the_aliasing_of_arguments_not_their_identity() -> None:
-    x, y = torch.ones(3), torch.ones(3)
-    op = aten.addcmul.default
-    patterns = [[x, x, x, 1], [x, x, y, 1], [x, y, x, 1], [y, x, x, 1], [x, y, torch.ones(3), 1]]
-    keys = [key_of(op, values) for values in patterns]
-    assert len(set(keys)) == len(patterns)
-    assert key_of(op, [y, y, x, 1]) == keys[1]
-
-
-def test_keys_do_not_depend_on_values_of_tensors() -> None:
-    assert key_of(aten.silu.default, [X]) == key_of(aten.silu.default, [Y])
 
 
 def test_storage_offsets_are_in_the_key_only_on_request() -> None:

@@ -46,69 +46,35 @@ SMALL = ed.core_aten() - [
 ]
 
 CALLS: dict[str, tuple[Any, ...]] = {
-    "gelu": (aten.gelu.default, X),
     "gelu_backward": (aten.gelu_backward.default, X, Y),
     "silu": (aten.silu.default, X),
-    "silu_backward": (aten.silu_backward.default, X, Y),
-    "softmax": (aten._softmax.default, X, -1, False),
     "softmax_backward": (aten._softmax_backward_data.default, X, Y, -1, torch.float64),
     "log_softmax": (aten._log_softmax.default, X, 0, False),
-    "log_softmax_backward": (aten._log_softmax_backward_data.default, X, Y, 0, torch.float64),
     "layer_norm": (aten.native_layer_norm.default, X, [4], rand(4), rand(4), 1e-5),
-    "glu_backward": (aten.glu_backward.default, rand(3, 2), X, 1),
     "group_norm": (aten.native_group_norm.default, IMAGE, rand(3), rand(3), 2, 3, 36, 3, 1e-5),
     "linear": (aten.linear.default, X, rand(5, 4), rand(5)),
-    "addmm": (aten.addmm.default, rand(3), X, rand(4, 3)),
-    "addmv": (aten.addmv.default, rand(3), X, rand(4)),
     "baddbmm": (aten.baddbmm.default, rand(2, 3, 3), rand(2, 3, 4), rand(2, 4, 3)),
-    "huber_loss": (aten.huber_loss.default, X, Y, 1, 0.5),
     "huber_loss of one tensor": (aten.huber_loss.default, X, X, 1, 0.5),
-    "smooth_l1_loss": (aten.smooth_l1_loss.default, X, Y, 2, 1.0),
-    "binary_cross_entropy_with_logits": (aten.binary_cross_entropy_with_logits.default, X, Y.abs(), None, None, 1),
     "nll_loss_forward": (aten.nll_loss_forward.default, X, LABELS, None, 1, -100),
     "cross_entropy_loss": (aten.cross_entropy_loss.default, X, LABELS),
-    "elu": (aten.elu.default, X, 1.5),
     "elu_backward": (aten.elu_backward.default, X, 1, 1, 1, False, Y),
-    "mish": (aten.mish.default, X),
-    "hardswish": (aten.hardswish.default, X),
-    "softplus": (aten.softplus.default, X, 1, 20),
-    "logsigmoid": (aten.log_sigmoid_forward.default, X),
-    "lerp": (aten.lerp.Tensor, X, Y, X),
     "addcmul": (aten.addcmul.default, X, Y, X),
-    "addcdiv": (aten.addcdiv.default, X, Y, X.abs() + 1),
-    "logaddexp": (aten.logaddexp.default, X, Y),
     "nan_to_num": (aten.nan_to_num.default, X / 0),
-    "masked_fill": (aten.masked_fill.Scalar, X, MASK, 0.5),
     "var_mean": (aten.var_mean.correction, X, [0]),
-    "std": (aten.std.correction, X, [1]),
-    "clamp": (aten.clamp.default, X, -0.5, 0.5),
     "stack": (aten.stack.default, [X, Y, X], 1),
     "unbind": (aten.unbind.int, X, 1),
-    "split": (aten.split.Tensor, X, 3, 1),
-    "chunk": (aten.chunk.default, X, 2, 1),
     "movedim": (aten.movedim.int, IMAGE, 1, 3),
-    "transpose": (aten.transpose.int, IMAGE, 1, 2),
-    "t": (aten.t.default, X),
     "roll": (aten.roll.default, X, [1, 2], [0, 1]),
-    "triu": (aten.triu.default, X, 1),
     "eye": (aten.eye.default, 3),
-    "linspace": (aten.linspace.default, 0.0, 1.0, 5),
     "batch norm": (aten.native_batch_norm.default, IMAGE, rand(3), rand(3), None, None, True, 0.1, 1e-5),
-    "batch norm in evaluation": (aten.native_batch_norm.default, IMAGE, None, rand(3), rand(3), rand(3).abs(), False, 0.1, 1e-5),
     "pad": (aten.constant_pad_nd.default, X, [1, 2], 0.5),
     "pixel_shuffle": (aten.pixel_shuffle.default, rand(1, 4, 2, 2), 2),
-    "upsample_nearest2d": (aten.upsample_nearest2d.vec, IMAGE, None, [2.0, 2.0]),
-    "glu": (aten.glu.default, X, 1),
-    "dot": (aten.dot.default, rand(4), rand(4)),
-    "count_nonzero": (aten.count_nonzero.dim_IntList, X, [0]),
-    "xlogy": (aten.xlogy.Tensor, X, Y.abs()),
     "complex silu": (aten.silu.default, torch.complex(X, Y)),
-    "isfinite": (aten.isfinite.default, X / 0),
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_no_pass_changes_the_results_of_a_recorded_program(name: str) -> None:
+def test_no_pass_changes_results_and_the_pipeline_is_idempotent_and_leaves_no_dead_call(name: str) -> None:
     op, *args = CALLS[name]
     recording, values, want = record(op, *args, ops=SMALL)
     assert recording.program is not None, recording.why_not
@@ -121,17 +87,8 @@ def test_no_pass_changes_the_results_of_a_recorded_program(name: str) -> None:
         assert len(after.calls) <= len(made.calls), f"{name_of_pass} made the program longer"
         assert_same(evaluate(after, native, values), reference, exact=True)
         made = after
-    assert str(optimise(recording.program)) == str(made)
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_the_pipeline_is_idempotent_and_leaves_no_dead_call(name: str) -> None:
-    op, *args = CALLS[name]
-    recording, _, _ = record(op, *args, ops=SMALL)
-    assert recording.program is not None
-    after = optimise(recording.program)
-    assert reads_nothing_dead(after)
-    assert str(optimise(after)) == str(after)
+    assert str(optimise(recording.program)) == str(made) == str(optimise(made))
+    assert reads_nothing_dead(made)
 
 
 def test_the_passes_work_together() -> None:
