@@ -71,12 +71,6 @@ STEPS: dict[str, tuple[Callable[[], nn.Module], Callable[..., Tensor], int, list
         [(5,), (2,), (9,)],
     ),
     "conv net": (conv_net, floats(0, 3, 12, 12), 3, [(4,), (2,), (7,)]),
-    "transformer block": (
-        lambda: nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), nn.Linear(8, 3)),
-        floats(0, 6, 8),
-        3,
-        [(3,), (2,), (5,)],
-    ),
     "language model, a batch of texts of any length": (
         LanguageModel,
         lambda *sizes: torch.randint(0, 11, sizes),
@@ -122,36 +116,6 @@ def test_a_traced_training_step_is_right_for_other_sizes(name: str) -> None:
         model.load_state_dict(before)
         assert_same(symbolic(*given), want)
         assert_same(list(model.state_dict().values()), written)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "fn",
-    [
-        lambda x: F.pad(x, (1, 1)).exp(),
-        lambda x: torch.cat([x, x[:1]]).square(),
-        lambda x: x[: x.shape[0] // 2] * 2,
-        lambda x: x[:, 0].outer(x[:, 1]),
-        lambda x: x - x.mean(0),
-        lambda x: (x @ x.t()).masked_fill(torch.ones(x.shape[0], x.shape[0]).tril() == 0, -1.0),
-        lambda x: x.sum() / x.shape[0],
-        lambda x: x.view(-1, 2, 4).transpose(1, 2).reshape(x.shape[0], -1),
-        lambda x: x * torch.arange(x.shape[0])[:, None],
-    ],
-    ids=["pad", "cat", "half", "outer", "mean", "mask", "mean by hand", "merge", "arange"],
-)
-def test_expressions_of_symbolic_sizes_are_computed_again(fn: Callable[[Tensor], Tensor]) -> None:
-    weight = torch.randn(8)
-
-    def run(x: Tensor) -> list[Tensor]:
-        scaled = (x * weight).requires_grad_()
-        result = fn(scaled)
-        return [result, *torch.autograd.grad(result.sum(), scaled)]
-
-    graph = ed.trace(run, CORE, symbolic={"x": 0})(torch.randn(6, 8))
-    for batch in (4, 8, 11):  # one of them the size of another dimension
-        x = torch.randn(batch, 8)
-        assert_same(graph(x), plain(run(x)))
 
 
 def randoms(shape: Sequence[int], classes: int) -> Tensor:

@@ -131,51 +131,6 @@ def test_a_policy_says_what_a_compiled_checkpoint_saves() -> None:
 # -- what is compiled -----------------------------------------------------------------------------------------------------------
 
 
-class Hooked(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.silu(self.linear(x))
-
-    def other(self, x: Tensor) -> Tensor:
-        return F.softplus(self.linear(x))
-
-
-@pytest.mark.full
-def test_bound_methods_and_hooks_are_compiled() -> None:
-    made, module, backwards = ed.dynamo_backend(CORE), Hooked(), []
-    held(module.other, torch.compile(module.other, backend=made), rows(3, 4))
-    module.register_forward_hook(lambda *given: F.hardswish(given[-1]))
-    module.linear.register_forward_pre_hook(lambda _, given: (given[0] * 2,))
-    module.register_full_backward_hook(lambda *given: backwards.append(1))
-    held(module, torch.compile(module, backend=made), rows(3, 4))
-    assert backwards == [1, 1]
-
-    def watched(x: Tensor) -> Tensor:
-        y = F.silu(x)
-        y.register_hook(F.softplus)
-        return y * 2
-
-    held(watched, torch.compile(watched, backend=made), rows(4))
-
-
-@pytest.mark.full
-def test_values_in_a_closure_are_read_again() -> None:
-    made, numbers, offset = ed.dynamo_backend(CORE), [2.0], rows(4)
-
-    def fn(x: Tensor) -> Tensor:
-        return F.silu(x * numbers[0] + offset)
-
-    compiled = torch.compile(fn, backend=made)
-    held(fn, compiled, rows(4))
-    numbers[0] = 3.0
-    offset.add_(1)
-    held(fn, compiled, rows(4))
-    assert len(made.graphs()) == 4
-
-
 class Doubled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -221,15 +176,6 @@ def test_the_backward_pass_as_one_graph() -> None:
 
 def normed(x: Tensor) -> Tensor:
     return F.silu(x).softmax(0) * x.shape[0]
-
-
-@pytest.mark.full
-def test_twenty_shapes_are_two_compilations() -> None:
-    made = ed.dynamo_backend(CORE)
-    compiled = torch.compile(normed, backend=made)
-    for size in range(2, 22):
-        held(normed, compiled, rows(size, 4))
-    assert len(made.graphs()) == 4  # forward and backward: of the first size, and of any
 
 
 @pytest.mark.full

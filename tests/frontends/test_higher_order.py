@@ -136,13 +136,6 @@ class Exported(torch.nn.Module):
         return {"softened": F.softplus(x, 2.0), "all": x.var(0)}
 
 
-class Branching(torch.nn.Module):
-    """A model with a branch by data."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda y: F.silu(y), lambda y: F.softplus(y), (x,))
-
-
 @pytest.mark.full
 def test_exported_programs_run_on_the_set() -> None:
     torch.manual_seed(0)
@@ -161,17 +154,6 @@ def test_exported_programs_run_on_the_set() -> None:
                 assert_same(list(got.values()), list(want.values()))
                 assert not seen.outside(CORE)
                 assert_same(list(model.state_dict().values()), list(after.values()))
-
-
-@pytest.mark.full
-def test_an_exported_branch_runs_on_the_set() -> None:
-    program = torch.export.export(Branching(), (rows(4),)).module()
-    for x in (rows(4) + 1, rows(4) - 1):
-        want = program(x)
-        with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
-            assert_same(program(x), want)
-        assert not seen.outside(CORE)
-        assert seen.ops[aten.sigmoid.default] == (1 if x.sum() > 0 else 0)
 
 
 @pytest.mark.full

@@ -2,7 +2,7 @@
 
 Call A runs three times (recorded, compiled, hit), then call B, which differs from A in one fact. B must equal eager. The facts are
 those that a rule may read: shape, strides, dtype, storage offset, identity of arguments, scalars with type and sign, absent tensors
-and lists. `test_mode` tests global settings.
+and lists. `test_key` tests global settings.
 """
 
 from __future__ import annotations
