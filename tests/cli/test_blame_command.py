@@ -31,8 +31,6 @@ raising = ed.Backend("raising", ed.core_aten().with_predicate("aten.mul.Tensor",
 @ed.register_decomposition("aten.silu.default")
 def my_silu(x):
     return x * torch.sigmoid(x) * 1.001
-
-nothing = 3
 """
 
 SCRIPT = """
@@ -170,28 +168,3 @@ def test_threads_of_the_script_are_compared(folder: Path, capfd: pytest.CaptureF
     (folder / "script.py").write_text(text, encoding="utf-8")
     assert main(["blame", "--backend", "broken_backend:backend", "script.py"]) == 1
     assert "in <lambda>" in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["blame"], "no script is named"),
-        (["blame", "--backend", "broken_backend", "script.py"], "expected a module and a name in it"),
-        (["blame", "--backend", "broken_backend:bakend", "script.py"], "Did you mean backend"),
-        (
-            ["blame", "--backend", "broken_backend:nothing", "script.py"],
-            "expected an eagerdecomp.Backend or OpSet, found an object of type int",
-        ),
-        (["blame", "--rules", "broken_backend:nothing", "script.py"], "expected a rule"),
-        (["blame", "--backend", "broken_backend:backend", "--ops", "core", "script.py"], "pass one of them"),
-        (["blame", "--reproducer", "no/such/x.py", "script.py"], "cannot write this file"),
-        (["blame", "no_such.py"], "no_such.py"),
-    ],
-)
-def test_an_error_is_one_or_two_lines_and_exits_with_2(
-    argv: list[str], words: str, folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main(argv) == 2
-    printed = capfd.readouterr()
-    assert words in printed.err
-    assert len(printed.err.splitlines()) <= 2

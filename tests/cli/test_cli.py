@@ -159,38 +159,6 @@ def test_a_script_with_a_syntax_error_is_shown_as_python_shows_it(tmp_path: Path
     assert "kernel" not in said.out + said.err
 
 
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["run", "--backend", "json:nope", "SCRIPT"], "json:nope: json has no nope. It has JSONDecodeError"),
-        (["run", "no_such.py"], "no_such.py"),
-        (["run", "-m", "no_such_module"], "no_such_module"),
-        (["run"], "no script is named"),
-        (["run", "--preflight", "--on-unsupported", "fallback", "SCRIPT"], "pass one of them"),
-        (["run", "--quiet", "--"], "no script is named"),
-        (["run", "-m"], "name of a module"),
-        (["run", "--ops", "cores", "SCRIPT"], "Did you mean core? Pass one of core, prims, infra"),
-        (["run", "--keep", "torch.linear", "SCRIPT"], "Did you mean aten.linear"),
-        (["run", "--ops", "BAD", "SCRIPT"], "Did you mean"),
-        (["run", "--keep", "aten.linaer", "SCRIPT"], "Did you mean aten.linear"),
-        (["run", "--json", "no/such/folder/x.json", "SCRIPT"], "cannot write this file"),
-        (["opset", "cores"], "core, prims, infra"),
-        (["run", "--backend", "no_such_module:backend", "SCRIPT"], "cannot import no_such_module"),
-        (["run", "--ops", "math:pi", "SCRIPT"], "expected an eagerdecomp.Backend or OpSet, found an object of type float"),
-    ],
-)
-def test_a_users_mistake_is_one_or_two_lines_and_exits_with_2(
-    argv: list[str], words: str, script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bad = tmp_path / "bad.txt"
-    bad.write_text("aten.mull.Tensor\n", encoding="utf-8")
-    assert main([{"SCRIPT": str(script), "BAD": str(bad)}.get(word, word) for word in argv]) == 2
-    captured = capsys.readouterr()
-    assert words in captured.err
-    assert len(captured.err.splitlines()) <= 2
-    assert "script done" not in captured.out
-
-
 @pytest.mark.parametrize("option", ["--ops", "--backend"])
 def test_a_script_runs_with_the_kernels_of_a_backend(
     option: str, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -594,15 +562,6 @@ def test_a_closed_pipe_is_not_an_error() -> None:
     listing.stdout.close()
     assert listing.stderr is not None
     assert (listing.wait(), listing.stderr.read()) == (0, b"")
-
-
-def test_a_wrong_option_shows_the_usage_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["explain", "aten.silu", "--nonsense"])
-    assert left.value.code == 2
-    err = capsys.readouterr().err
-    assert "usage: eagerdecomp explain" in err
-    assert "unrecognized arguments: --nonsense" in err
 
 
 @pytest.mark.full

@@ -13,7 +13,6 @@ import eagerdecomp as ed
 from eagerdecomp.cli import demo as demo_module
 from eagerdecomp.cli.demo import Demo, source_text
 from eagerdecomp.cli.main import main
-from eagerdecomp.cli.run_table import summary_table
 
 
 def test_the_text_is_the_standard_library_s_source() -> None:
@@ -79,22 +78,6 @@ def test_the_checks_notice_a_wrong_gradient(trained: Demo) -> None:
 
 
 @pytest.mark.full
-def test_the_loss_check_notices_a_wrong_optimizer(trained: Demo) -> None:
-    @ed.register_decomposition("aten._foreach_addcdiv_.ScalarList")
-    def wrong(self: list[torch.Tensor], first: list[torch.Tensor], second: list[torch.Tensor], scalars: list[float]) -> None:
-        for one, a, b, by in zip(self, first, second, scalars, strict=True):
-            one.add_(a / b, alpha=0.5 * by)
-
-    context = trained._mode_context
-    right = context.mode
-    context.mode = ed.EagerDecompMode(ed.core_aten(), rules=[wrong])
-    try:
-        assert trained._difference_without_dropout() > 1e-3
-    finally:
-        context.mode = right
-
-
-@pytest.mark.full
 def test_the_same_seed_gives_the_same_run(trained: Demo) -> None:
     again = Demo(ed.core_aten(), steps=3)
     again.train(io.StringIO())
@@ -116,29 +99,6 @@ def test_random_state_and_threads_of_the_caller_do_not_change() -> None:
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-class Interrupting(io.StringIO):
-    """A stream on which Ctrl-C arrives with the line of a step."""
-
-    def write(self, text: str) -> int:
-        if text.startswith("step 2/"):
-            raise KeyboardInterrupt
-        return super().write(text)
-
-
-@pytest.mark.full
-def test_ctrl_c_leaves_a_table_of_the_steps_done_and_a_usable_library() -> None:
-    demo = Demo(ed.core_aten(), steps=5)
-    with pytest.raises(KeyboardInterrupt):
-        demo.train(Interrupting())
-    assert torch._C._len_torch_dispatch_stack() == 0
-    table = summary_table(demo.facts())
-    assert "steps done before the interrupt" in table
-    assert len(demo.facts().values["loss"]) == 2
-    demo = Demo(ed.core_aten(), steps=1)
-    demo.train(io.StringIO())
-    assert demo.finished
 
 
 @pytest.mark.full

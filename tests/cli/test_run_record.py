@@ -76,30 +76,6 @@ def test_the_record_is_written_however_the_script_ends(script: Path, tmp_path: P
     assert json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
 
 
-@pytest.mark.full
-def test_ctrl_c_ends_the_run_and_leaves_the_record(script: Path, tmp_path: Path) -> None:
-    # Whoever started the tests in the background may have left SIGINT ignored, which children inherit.
-    waiting = """
-import signal, time
-signal.signal(signal.SIGINT, signal.default_int_handler)
-print('ready', flush=True)
-time.sleep(600)
-"""
-    script.write_text(STEP + waiting, encoding="utf-8")
-    target = tmp_path / "run.json"
-    command = [sys.executable, "-m", "eagerdecomp", "run", "--quiet", "--record", str(target), str(script)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    process.communicate()
-    assert process.returncode == 130
-    record = Record.from_json(target.read_text(encoding="utf-8"))
-    assert (record.metadata.exit_code, record.metadata.error) == (130, "KeyboardInterrupt")
-    assert sum(site.calls for site in record.sites) > 0
-
-
 def _signalled(command: list[str], script: Path, source: str, number: int) -> int:
     """The exit status of a command whose script is sent a signal once it has printed a line."""
     script.write_text(STEP + source, encoding="utf-8")

@@ -24,12 +24,6 @@ def step():
         return loss
     return go
 
-def number():
-    return 3
-
-def broken():
-    raise ValueError("my factory is broken")
-
 def empty():
     class Net(torch.nn.Module):
         def forward(self, x):
@@ -92,15 +86,7 @@ def test_a_step_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "printed"),
     [
-        (["trace_nets:number"], 2, "returned int. Return a module and its inputs"),
-        (["trace_nets:nothing"], 2, "trace_nets has no nothing"),
         (["trace_nets:misfit"], 1, "mat1 and mat2 shapes cannot be multiplied"),
-        (["trace_nets:mlp", "--symbolic", "x"], 2, "expected NAME=DIM"),
-        (["trace_nets:mlp", "--symbolic", "y=0"], 2, "no tensor input 'y'. Its inputs are: input"),
-        (["trace_nets:mlp", "--symbolic", "input=9"], 2, "input is f32[4, 8] and has no dimension 9. Name"),
-        (["trace_nets:mlp", "--keep", "aten.linaer"], 2, "Did you mean aten.linear"),
-        (["trace_nets:mlp", "--rules", "trace_nets:mlp"], 2, "--rules trace_nets:mlp: expected a rule"),
-        (["trace_nets:broken"], 2, "trace_nets:broken: calling it raises ValueError: my factory is broken ("),
         (["trace_nets:empty"], 1, "trace_nets:empty: running it raises KeyError ("),
         (["trace_nets:mlp", "--ops", "infra"], 1, "no route"),
     ],
