@@ -18,7 +18,7 @@ from sampled import SEED
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
 
-from moments import in_another_thread, state  # noqa: E402
+from moments import state  # noqa: E402
 from on_core import CORE  # noqa: E402
 from opaque import OPAQUE  # noqa: E402
 
@@ -172,23 +172,6 @@ def test_a_kernel_that_raises_in_a_program_leaves_no_state_and_the_next_call_is_
     step = 4 if way is installed else 1  # to install takes its time
     for at in range(SEED % step, moments, step):
         trial(at, names[at % len(names)])
-
-
-@pytest.mark.parametrize("name", ERRORS)
-@pytest.mark.parametrize("way", [in_mode, installed])
-def test_every_type_of_error_propagates(name: str, way: Any) -> None:
-    kernels = Kernels()
-    with way(kernels.backend()):
-        for run in (plain, trained):
-            for at in (0, 3, 8):
-                kernels.calls, kernels.fails_at, kernels.error = 0, at, ERRORS[name]()
-                if run is plain and at == 8:
-                    continue
-                with pytest.raises(type(kernels.error)) as caught:
-                    run(X)
-                assert caught.value is kernels.error
-                kernels.fails_at = -1
-                torch.testing.assert_close(in_another_thread(lambda: run(X)) if way is installed else run(X), WANT[run])  # noqa: B023
 
 
 def fused(kernels: Kernels, error: list[BaseException], made: list[Any]) -> Callable[..., Any]:
