@@ -182,28 +182,6 @@ def test_a_kernel_has_no_frame_and_a_linked_rule_has_one_around_it(call: Callabl
     assert [name for name in seen if name not in ("__torch_dispatch__", "is_contiguous")] == frames
 
 
-@pytest.mark.parametrize("op", [aten.add.Tensor, aten.mul.Tensor, aten.floor_divide.default], ids=str)
-def test_a_scalar_may_replace_a_tensor_where_layouts_are_checked(op: OpOverload) -> None:
-    x = torch.tensor([0.5, -2.0, 3.0])
-    with ed.EagerDecompMode(ed.core_aten()):
-        found = op(7, x), op(x, 7)
-    assert torch.equal(torch.stack(found), torch.stack((op(7, x), op(x, 7))))
-
-
-def test_a_users_kernel_gets_tensors_for_wrapped_numbers() -> None:
-    got = []
-
-    def add(x: Any, y: Any, *, alpha: Any = 1) -> torch.Tensor:
-        got.append((x, y))
-        return aten.add.Tensor(x, y, alpha=alpha)
-
-    with ed.EagerDecompMode(ed.core_aten(), kernels={"aten.add.Tensor": add}):
-        for _ in range(6):
-            aten.add.Tensor(torch.ones(2), 3)
-            aten.add.Tensor(3, torch.ones(2))
-    assert all(isinstance(one, torch.Tensor) for call in got for one in call)
-
-
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_a_sparse_tensor_at_any_position_of_a_list_is_found(position: int) -> None:
     dense = [torch.eye(2) + number for number in range(3)]
