@@ -46,32 +46,6 @@ def test_a_backend_cannot_be_changed() -> None:
     assert backend.kernels[aten.sin.default] is kernel
 
 
-def test_its_text_says_what_it_is() -> None:
-    backend = ed.Backend("mine", ["aten.sin.default"], kernels={"aten.sin.default": kernel})
-    assert repr(backend) == "Backend('mine', OpSet(aten.sin.default: 1 op), 1 kernel)"
-
-
-@pytest.mark.parametrize(
-    ("ops", "kernels", "words"),
-    [
-        (["aten.sin.default"], {"aten.cos.default": kernel}, r"the kernel for aten\.cos\.default would never run, because OpSet"),
-        (["aten.sin.default"], {"aten.sin": kernel}, r"the kernel for aten\.sin\.out"),
-        (
-            ["aten.sin.default"],
-            {"aten.sin.default": kernel, aten.sin.default: other},
-            r"two kernels are given for aten\.sin\.default",
-        ),
-        (["aten.sin.default"], {"aten.sin.default": 3}, r"must be a function, not 3"),
-        (["aten.sin.default"], {"aten.sinn": kernel}, r"Did you mean aten\.sin"),
-        (["aten.sinn.default"], {}, r"Did you mean aten\.sin"),
-        ("aten.sin.default", {}, "not one operator"),
-    ],
-)
-def test_invalid_arguments_raise(ops: Any, kernels: Any, words: str) -> None:
-    with pytest.raises((ed.OpSetError, ed.ArgumentTypeError), match=words):
-        ed.Backend("mine", ops, kernels=kernels)
-
-
 def test_a_set_becomes_an_anonymous_backend_and_a_backend_is_returned_unchanged() -> None:
     backend = ed.Backend("mine", ["aten.sin.default"])
     assert as_backend(backend) is backend

@@ -62,11 +62,6 @@ def test_equality_and_iteration_do_not_depend_on_the_order_of_ops(order: list[An
     assert len(other) == len(SOME)
 
 
-def test_a_label_must_be_a_string() -> None:
-    with pytest.raises(ed.ArgumentTypeError, match="label"):
-        ed.OpSet(["aten.sin.default"], label=3)  # type: ignore[arg-type]
-
-
 def test_a_label_does_not_affect_equality() -> None:
     assert ed.OpSet(["aten.sin.default"], label="mine") == ed.OpSet(["aten.sin.default"])
     assert ed.OpSet(["aten.sin.default"]) != {aten.sin.default}
@@ -176,14 +171,6 @@ def test_a_misspelt_name_raises_with_close_matches(name: str, offered: str) -> N
     assert repr(name) in str(caught.value)
     assert offered in str(caught.value).partition("Did you mean ")[2].split(", ")
     assert torch.__version__ in str(caught.value)
-
-
-def test_all_unknown_names_are_reported_at_once() -> None:
-    with pytest.raises(ed.OpSetError) as caught:
-        ed.OpSet(["aten.mull", "aten.mul", "aten.addd", "aten.mull"])
-    reported = str(caught.value).splitlines()
-    assert [line.split("'")[1] for line in reported] == ["aten.mull", "aten.addd"]
-    assert all("Did you mean aten." in line for line in reported)
 
 
 @pytest.mark.parametrize("name", ["", "gelu", "aten", "aten.", "nosuch.op", "aten.add.Tensor.more", "."])
@@ -335,12 +322,6 @@ def test_a_predicate_of_an_op_outside_the_set_is_refused(op: Any) -> None:
     assert added.predicate(aten.cos.default) is even
 
 
-def test_a_predicate_must_be_a_function() -> None:
-    wrong: Any = True
-    with pytest.raises(ed.ArgumentTypeError, match=r"predicate for aten\.sin"):
-        PLAIN.with_predicate("aten.sin.default", wrong)
-
-
 def test_a_copy_is_equal() -> None:
     assert copy.copy(SMALL) == SMALL
 
@@ -354,8 +335,3 @@ def test_a_set_survives_pickling_with_its_label_and_predicates() -> None:
     copied = pickle.loads(pickle.dumps(op_set))
     assert copied == op_set
     assert repr(copied) == repr(op_set)
-
-
-def test_a_function_instead_of_a_set_raises_with_advice() -> None:
-    with pytest.raises(ed.ArgumentTypeError, match="parentheses"):
-        as_op_set(core_aten)

@@ -221,23 +221,5 @@ def test_a_call_omits_defaults_at_its_end(op: Any, data: st.DataObject) -> None:
     assert not any(same(value, defaults[name]) for name, value in kwargs.items() if name in defaults)
 
 
-@pytest.mark.parametrize(
-    ("op", "values", "args", "kwargs"),
-    [
-        (aten.add.Tensor, [TENSOR, TENSOR, 1], [TENSOR, TENSOR], {}),
-        (aten.add.Tensor, [TENSOR, TENSOR, True], [TENSOR, TENSOR], {"alpha": True}),
-        (aten.add.Tensor, [TENSOR, TENSOR, 1.0], [TENSOR, TENSOR], {"alpha": 1.0}),
-        (aten.uniform_.default, [TENSOR, -0.0, 1.0, None], [TENSOR, -0.0], {}),
-        (aten.uniform_.default, [TENSOR, 0.0, 1.0, None], [TENSOR], {}),
-        (aten.clamp.default, [TENSOR, None, 0], [TENSOR, None, 0], {}),
-        (aten.sum.dim_IntList, [TENSOR, [0], False, None], [TENSOR, [0]], {}),
-    ],
-)
-def test_defaults_are_omitted_as_by_the_dispatcher(op: Any, values: Any, args: Any, kwargs: Any) -> None:
-    got_args, got_kwargs = call_of(op, values)
-    assert same(got_args, args)
-    assert same(list(got_kwargs.items()), list(kwargs.items()))
-
-
 def test_keyword_arguments_are_sorted_into_the_schemas_order() -> None:
     assert same(arguments_of(aten.clamp.default, [TENSOR], {"max": 2}), [TENSOR, None, 2])
