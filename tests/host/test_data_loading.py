@@ -112,29 +112,6 @@ def test_random_split_advances_the_default_generator_as_in_eager() -> None:
     assert again.tolist()[:20] != got[0]
 
 
-def test_a_training_run_over_a_shuffled_loader_equals_eager() -> None:
-    def train() -> list[float]:
-        torch.manual_seed(0)
-        x = torch.randn(40, 6)
-        net = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Dropout(0.3), torch.nn.Linear(16, 1))
-        optimizer, losses = torch.optim.SGD(net.parameters(), 0.1), []
-        for _ in range(2):
-            for batch, target in DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), 8, shuffle=True):
-                loss = (net(batch) - target).square().mean()
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-        return losses
-
-    want = train()
-    mode = ed.EagerDecompMode(ed.core_aten(), host_random="native")
-    with mode:
-        got = train()
-    assert got == pytest.approx(want, rel=1e-5)
-    assert mode.stats().other_numbers == {}
-
-
 def test_random_calls_of_the_program_itself_stay_decomposed() -> None:
     mode = ed.EagerDecompMode(ed.core_aten(), host_random="native")
     with ed.BackendRecorder() as seen, mode:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from eagerdecomp.cli.main import main
 from eagerdecomp.host import outputs
 from eagerdecomp.host.outputs import ChangedLines, Outputs, decoded
 
@@ -169,25 +168,3 @@ def test_baseline_shows_outputs_that_differ_side_by_side(tmp_path: Path) -> None
     (row,) = [line for line in out.splitlines() if " | 2 [" in line]
     assert row.split(" | ")[0].strip() == f"2 {one['ours'][0]}"
     assert row.split(" | ")[1].strip() == f"2 {one['plain'][0]}"
-
-
-@pytest.mark.full
-def test_baseline_says_where_the_output_is_the_same(tmp_path: Path) -> None:
-    _, out, facts = ran(tmp_path, "import torch\ntorch.manual_seed(0)\nprint(torch.rand(3).tolist())\n")
-    assert "output, against plain eager                 same output\n" in out
-    assert (facts["output"]["same"], facts["output"]["differences"]) == (True, [])
-
-
-@pytest.mark.full
-def test_a_run_that_failed_is_not_compared(tmp_path: Path) -> None:
-    code, _, facts = ran(tmp_path, DRAWS.replace("print('end')", "raise SystemExit(3)"), "--quiet")
-    assert code == 3
-    assert facts["plain_seconds"] is facts["output"] is None
-
-
-def test_without_a_baseline_outputs_are_not_mentioned(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    script, target = tmp_path / "script.py", tmp_path / "facts.json"
-    script.write_text("print('here')\n", encoding="utf-8")
-    assert main(["run", "--json", str(target), str(script)]) == 0
-    assert "against plain eager" not in capfd.readouterr().out
-    assert json.loads(target.read_text(encoding="utf-8"))["output"] is None
