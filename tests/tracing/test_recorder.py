@@ -288,62 +288,6 @@ def test_a_rule_that_calls_its_own_op_on_the_same_arguments_is_abandoned() -> No
     assert ops_of(made) == ["sigmoid.default", "mul.Tensor"], "the next rule was not tried"
 
 
-def test_two_rules_that_call_each_other_are_abandoned() -> None:
-    @decomposition("aten.silu.default")
-    def one(x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.mish(x)
-
-    @decomposition("aten.mish.default")
-    def other(x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.silu(x)
-
-    with pytest.raises(NoRoute) as caught:
-        record(aten.silu.default, X, ops=ed.infra(), rules=[one, other])
-    reasons: list[str] = []
-
-    def walk(failure: NoRoute) -> None:
-        for _, reason, inner in failure.attempts:
-            reasons.append(reason)
-            if inner is not None:
-                walk(inner)
-
-    walk(caught.value)
-    assert "leads back to itself" in reasons
-
-
-def test_a_rule_may_call_its_own_op_on_smaller_arguments() -> None:
-    @decomposition("aten.silu.default")
-    def recursive(x: torch.Tensor) -> torch.Tensor:
-        if x.dim() == 0:
-            return x * torch.sigmoid(x)
-        return torch.stack([torch.nn.functional.silu(part) for part in x.unbind()])
-
-    made = recorded(aten.silu.default, X, rules=[recursive])
-    assert ops_of(made).count("sigmoid.default") == 6
-    torch.testing.assert_close(evaluate(made, native, [X + 1]), torch.nn.functional.silu(X + 1))
-
-
-def test_endless_recursion_is_abandoned() -> None:
-    @decomposition("aten.silu.default")
-    def growing(x: torch.Tensor) -> torch.Tensor:
-        # The facts change at every call.
-        return torch.nn.functional.silu(torch.cat([x, x[:1]]))[:2]
-
-    made = recorded(aten.silu.default, X, rules=[growing])
-    assert "sigmoid.default" in ops_of(made)
-    torch.testing.assert_close(evaluate(made, native, [X]), torch.nn.functional.silu(X))
-
-
-def test_an_error_of_a_rule_propagates() -> None:
-    @decomposition("aten.silu.default")
-    def broken(x: torch.Tensor) -> torch.Tensor:
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        record(aten.silu.default, X, rules=[broken])
-    assert torch._C._len_torch_dispatch_stack() == 0
-
-
 # -- the chain and subclasses ------------------------------------------------------------
 
 
