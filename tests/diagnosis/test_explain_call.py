@@ -294,33 +294,6 @@ def test_the_command_prints_the_tree_the_kernels_and_the_program(tmp_path: Path,
     assert facts["tree"]["steps"][0]["kernel"] is True
 
 
-@pytest.mark.parametrize(
-    ("argv", "code", "words"),
-    [
-        (["aten.sillu"], 2, "Did you mean aten.silu"),
-        (["aten.silu", "--call", "f32[3"], 2, "--call at column 4, '[3': this '[' is not closed"),
-        (["aten.silu", "--call", "f32[3],, 1"], 2, "--call at column 8"),
-        (["aten.silu", "--call", "f33[3]"], 2, "--call at column 1, 'f33[3]'"),
-        (
-            ["aten.silu", "--call", "f32[3], 1, 2"],
-            2,
-            "Pass those of its overload aten.silu.default(Tensor self) -> Tensor; not listed: 1 overload with out=",
-        ),
-        (["aten.add"], 2, "several overloads"),
-        (["aten.silu", "--ops", "cores"], 2, "no op set and no file has this name"),
-        (["aten.silu", "--rules", "json:loads"], 2, "--rules json:loads: expected a rule"),
-        (["aten.silu", "--json", "no/such/folder/x.json", "--call", "f32[3]"], 2, "cannot write this file"),
-        (["aten.mse_loss", "--call", "f32[3], f32[4]"], 1, "the call raises in eager too: The size of tensor a (3)"),
-    ],
-)
-def test_an_error_is_one_or_two_lines(argv: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", *argv]) == code
-    captured = capsys.readouterr()
-    assert words in captured.err
-    assert len(captured.err.splitlines()) <= 2
-    assert captured.out == ""
-
-
 def test_given_rules_are_tried_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     text = 'import eagerdecomp as ed\n@ed.register_decomposition("aten.silu.default")\ndef mine(x):\n    return x * 2\n'
     (tmp_path / "explain_rules.py").write_text(text, encoding="utf-8")
@@ -343,27 +316,6 @@ def test_running_statistics_do_not_change_although_no_schema_marks_them() -> Non
     ed.explain("aten.native_batch_norm", torch.randn(4, 3), None, None, mean, variance, True, 0.1, 1e-5)
     assert torch.equal(mean, torch.zeros(3))
     assert torch.equal(variance, torch.ones(3))
-
-
-def test_a_call_of_an_op_of_the_set_fails_where_eager_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "aten.add", "--call", "f32[3], f32[4]"]) == 1
-    assert "the call raises in eager too: The size of tensor a (3) must match" in capsys.readouterr().err
-    assert main(["explain", "aten.add", "--call", "f32[3], f32[3]"]) == 0
-
-
-def test_the_error_of_a_kernel_is_not_eagers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = "import eagerdecomp as ed\ndef exp(x):\n    raise ValueError('no exp')\n"
-    text += "mine = ed.Backend('mine', ed.core_aten(), {'aten.exp.default': exp})\n"
-    (tmp_path / "explain_kernels.py").write_text(text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    assert main(["explain", "aten.exp.default", "--call", "f32[2]", "--backend", "explain_kernels:mine"]) == 1
-    said = capsys.readouterr().err
-    assert "eager runs the call, but here it raises" in said
-    assert "no exp" in said
-    assert "explain_kernels.py:3 in exp)" in said
 
 
 def test_a_storage_is_reported_by_its_length() -> None:
