@@ -178,19 +178,3 @@ def test_every_error_reports_cause_and_cure() -> None:
 def test_plain_errors_survive_pickling(kind: type[Exception]) -> None:
     again = pickle.loads(pickle.dumps(kind("words")))
     assert (type(again), str(again)) == (kind, "words")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("ops", "words"),
-    [
-        (ed.OpSet(["aten.mul.Tensor"]), "aten.empty_strided.default, aten.empty.memory_format are missing from the op set. "),
-        (ed.OpSet(["aten.mul.Tensor"]) | ["aten.empty.memory_format"], "aten.empty_strided.default is missing from the op set. "),
-        (ed.OpSet(["aten.mul.Tensor"]) | ed.infra(), "aten.ones.default is not in "),
-    ],
-)
-def test_a_set_without_the_passthrough_is_reported_so_first(ops: ed.OpSet, words: str) -> None:
-    with ed.EagerDecompMode(ops), pytest.raises(ed.UnsupportedOpError) as caught:
-        torch.ones(3)
-    assert str(caught.value).startswith(words)
-    assert ("aten.empty_strided.default" in str(caught.value).splitlines()[0]) == ("missing from the op set" in words)
