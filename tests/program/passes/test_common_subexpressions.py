@@ -101,54 +101,6 @@ def test_calls_with_the_same_literal_are_merged(literal: Any) -> None:
     assert len(common_subexpressions(before).calls) == 2
 
 
-def test_random_calls_are_never_merged() -> None:
-    before = program(
-        [S[0]],
-        [
-            call(S[1], aten.rand_like.default, S[0]),
-            call(S[2], aten.rand_like.default, S[0]),
-            call(S[3], aten.sub.Tensor, S[1], S[2]),
-        ],
-        S[3],
-    )
-    assert common_subexpressions(before) == before
-
-
-def test_returned_values_stay_distinct_tensors() -> None:
-    for result in ((S[1], S[2]), [S[1], [S[2]]]):
-        before = program([S[0]], [call(S[1], aten.sin.default, S[0]), call(S[2], aten.sin.default, S[0])], result)
-        assert common_subexpressions(before) == before
-
-
-def test_bases_of_returned_views_stay_distinct() -> None:
-    before = program(
-        [S[0]],
-        [
-            call(S[1], aten.sin.default, S[0]),
-            call(S[2], aten.sin.default, S[0]),
-            call(S[3], aten.view.default, S[1], [6]),
-            call(S[4], aten.permute.default, S[2], [0]),
-            call(S[5], aten.view.default, S[4], [6]),
-        ],
-        (S[3], S[5]),
-    )
-    assert common_subexpressions(before) == before
-
-
-def test_a_program_that_writes_does_not_change() -> None:
-    before = program(
-        [S[0]],
-        [
-            call(S[1], aten.sin.default, S[0]),
-            call(None, aten.zero_.default, S[0]),
-            call(S[2], aten.sin.default, S[0]),
-            call(S[3], aten.add.Tensor, S[1], S[2]),
-        ],
-        S[3],
-    )
-    assert common_subexpressions(before) == before
-
-
 def test_allocations_that_are_never_written_are_merged() -> None:
     before = program(
         [S[0]],
@@ -161,3 +113,25 @@ def test_allocations_that_are_never_written_are_merged() -> None:
         S[4],
     )
     assert len(common_subexpressions(before).calls) == 3
+
+
+SIN_TWICE = [call(S[1], aten.sin.default, S[0]), call(S[2], aten.sin.default, S[0])]
+SUM = call(S[3], aten.add.Tensor, S[1], S[2])
+VIEWS = [
+    call(S[3], aten.view.default, S[1], [6]),
+    call(S[4], aten.permute.default, S[2], [0]),
+    call(S[5], aten.view.default, S[4], [6]),
+]
+UNMERGED: dict[str, tuple[list[Any], Any]] = {
+    "random": ([call(S[n], aten.rand_like.default, S[0]) for n in (1, 2)] + [SUM], S[3]),
+    "returned": (SIN_TWICE, (S[1], S[2])),
+    "returned in lists": (SIN_TWICE, [S[1], [S[2]]]),
+    "bases of returned views": (SIN_TWICE + VIEWS, (S[3], S[5])),
+    "written between": ([SIN_TWICE[0], call(None, aten.zero_.default, S[0]), SIN_TWICE[1], SUM], S[3]),
+}
+
+
+@pytest.mark.parametrize("name", UNMERGED)
+def test_equal_calls_whose_results_are_not_one_value_are_not_merged(name: str) -> None:
+    before = program([S[0]], *UNMERGED[name])
+    assert common_subexpressions(before) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from programs import S, call, program
 
@@ -33,11 +34,6 @@ def test_an_unused_call_is_removed_with_the_calls_that_only_it_used() -> None:
     )  # fmt: skip
 
 
-def test_a_call_stays_if_one_of_its_results_is_used() -> None:
-    before = program([S[0]], [call([S[1], S[2]], aten.max.dim, S[0], 0)], S[2])
-    assert dead_code(before) == before
-
-
 def test_writes_stay_with_the_calls_that_they_use() -> None:
     before = program(
         [S[0], S[1]],
@@ -56,40 +52,33 @@ def test_writes_stay_with_the_calls_that_they_use() -> None:
     )  # fmt: skip
 
 
-def test_a_write_to_a_view_of_a_returned_value_stays() -> None:
-    before = program(
-        [S[0]],
-        [
-            call(S[1], aten.clone.default, S[0]),
-            call(S[2], aten.select.int, S[1], 0, 0),
-            call(None, aten.zero_.default, S[2]),
-        ],
-        S[1],
-    )
-    assert dead_code(before) == before
-
-
-def test_random_calls_stay() -> None:
-    before = program([S[0]], [call(S[1], aten.rand_like.default, S[0]), call(S[2], aten.rand_like.default, S[0])], S[2])
-    assert dead_code(before) == before
-
-
-def test_arguments_in_lists_and_keywords_count_as_used() -> None:
-    before = program(
-        [S[0]],
-        [
-            call(S[1], aten.sin.default, S[0]),
-            call(S[2], aten.cos.default, S[0]),
-            call(S[3], aten.cat.default, [S[1]]),
-            call(S[4], aten.clamp.Tensor, S[3], max=S[2]),
-        ],
-        [(S[4],)],
-    )
-    assert dead_code(before) == before
-
-
 def test_a_program_that_returns_its_argument_loses_all_calls() -> None:
     before = program([S[0]], [call(S[1], aten.sin.default, S[0])], S[0])
     after: Any = dead_code(before)
     assert after.calls == ()
     assert after.parameters == (S[0],)
+
+
+READ_BY_NAME = [
+    call(S[1], aten.sin.default, S[0]),
+    call(S[2], aten.cos.default, S[0]),
+    call(S[3], aten.cat.default, [S[1]]),
+    call(S[4], aten.clamp.Tensor, S[3], max=S[2]),
+]
+WRITTEN_BY_A_VIEW = [
+    call(S[1], aten.clone.default, S[0]),
+    call(S[2], aten.select.int, S[1], 0, 0),
+    call(None, aten.zero_.default, S[2]),
+]
+LIVE: dict[str, tuple[list[Any], Any]] = {
+    "one of its results is read": ([call([S[1], S[2]], aten.max.dim, S[0], 0)], S[2]),
+    "a write to a view of a result": (WRITTEN_BY_A_VIEW, S[1]),
+    "random": ([call(S[n], aten.rand_like.default, S[0]) for n in (1, 2)], S[2]),
+    "read in lists and by keyword": (READ_BY_NAME, [(S[4],)]),
+}
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_live_calls_stay(name: str) -> None:
+    before = program([S[0]], *LIVE[name])
+    assert dead_code(before) == before
