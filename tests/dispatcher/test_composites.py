@@ -73,15 +73,6 @@ def test_second_derivatives_of_a_kept_op_equal_eagers(name: str) -> None:
     assert_same(run_with_kept(lambda: second(*detached_copies(small)), op, times=None), want)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["linear", "linear of four dimensions", "layer_norm", "rms_norm", "einsum"])
-def test_gradcheck_and_gradgradcheck_pass(name: str) -> None:
-    op, fn, shapes = CASES[name]
-    doubles = tuple(random_leaves(*shapes, dtype=torch.float64))
-    assert run_with_kept(lambda: torch.autograd.gradcheck(fn, doubles), op, times=None)
-    assert run_with_kept(lambda: torch.autograd.gradgradcheck(fn, doubles), op, times=None)
-
-
 # -- which ops ---------------------------------------------------------------------------------------------------------------
 
 

@@ -154,16 +154,6 @@ def test_a_tensor_subclass_decomposes_ops_before_the_mode_does() -> None:
     assert recorder.ops[aten.sigmoid.default] == 2
 
 
-def test_the_mode_names_the_guard_that_made_the_last_call_miss() -> None:
-    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[opaque_rule]) as mode:
-        assert mode.why_missed(OPAQUE) == "not called yet"
-        OPAQUE(torch.ones(3))
-        assert "first call" in mode.why_missed(OPAQUE)
-        OPAQUE(torch.ones(3, dtype=torch.float64))
-    assert "torch.float32" in mode.why_missed(OPAQUE)
-    assert "torch.float64" in mode.why_missed(OPAQUE)
-
-
 def test_the_mode_says_why_no_call_of_an_op_was_recorded() -> None:
     cache = ed.ProgramCache()
     with ed.EagerDecompMode(CORE, cache=cache, rules=[opaque_rule]):

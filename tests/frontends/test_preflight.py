@@ -77,28 +77,10 @@ def test_a_call_whose_gradient_has_no_route_raises_before_it_runs() -> None:
     trains(GELU | ["aten.gelu_backward"], lambda: F.gelu(x), x)
 
 
-def test_the_error_names_the_call_the_missing_kernels_and_the_fix() -> None:
-    gradient = ed.UnsupportedOpError(
-        "aten.gelu_backward.default",
-        "aten.gelu_backward.default(f32[2])",
-        kernels_to_add=[["aten.gelu_backward.default"]],
-        op_set="OpSet(few)",
-    )
+def test_the_error_survives_pickling_and_copying() -> None:
+    """Its text is in `golden_errors.txt`."""
+    gradient = ed.UnsupportedOpError("aten.neg.default", "aten.neg.default(f32[2])", kernels_to_add=[["aten.neg.default"]])
     error = ed.UnsupportedGradientError("aten.gelu.default", "aten.gelu.default(f32[2])", ["self"], [gradient])
-    assert str(error).splitlines() == [
-        "aten.gelu.default was called on a tensor that requires a gradient, and its gradient has no route to OpSet(few).",
-        "  called as: aten.gelu.default(f32[2])",
-        "  requires a gradient: self",
-        "  backward() would call, without a route:",
-        "    - aten.gelu_backward.default(f32[2])",
-        "        no rule decomposes this op",
-        "  kernels that would give it a route (any one line is enough):",
-        "    - aten.gelu_backward.default",
-        "  what to do: add one of these lines to the op set, or pass a rule of your own (rules=).",
-        "  If no gradient is needed, make the call under torch.no_grad(). With preflight=False, backward() would raise instead.",
-        "  find every op without a route in a model: eagerdecomp plan --model MODULE:FACTORY --ops OPS --require closed",
-        "  see its rules: eagerdecomp explain aten.gelu_backward.default --ops OPS",
-    ]
     for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
         assert (type(again), str(again)) == (type(error), str(error))
         assert (again.arguments, again.kernels_to_add) == (error.arguments, error.kernels_to_add)

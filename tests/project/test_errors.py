@@ -59,27 +59,6 @@ def test_the_report_says_what_why_and_what_next() -> None:
     )
 
 
-def test_a_report_without_facts_leaves_their_lines_out() -> None:
-    assert str(BARE) == "\n".join(
-        [
-            "aten.opaque.default is not in the op set, and no route leads from it to supported ops.",
-            "  called as: aten.opaque.default(3)",
-            WHAT_TO_DO.replace("one of these lines", "the op"),
-            "  routes tried: none, because no rule decomposes this op",
-            PLAN,
-            "  see its rules: eagerdecomp explain aten.opaque.default --ops OPS",
-        ]
-    )
-
-
-def test_the_report_lists_every_gap_so_far_and_a_line_to_paste() -> None:
-    assert str(SECOND).splitlines()[-4:-1] == [
-        "  ops without a route so far (2): aten.a.default, aten.b.default",
-        '  line to paste: ops | {"aten.c.default", "aten.b.default"}',
-        PLAN,
-    ]
-
-
 def test_a_mode_lists_the_gaps_of_earlier_calls_too_and_its_line_opens_them_all() -> None:
     ops = ed.infra() | ["aten.mul.Tensor"]
     x = torch.randn(3)
