@@ -67,32 +67,21 @@ def write(path: Path, text: str) -> Path:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["script.py", "./script.py", "inner/script.py", "no_ending"])
-def test_a_script_sees_what_python_would_show_it(runner: Path, tmp_path: Path, name: str) -> None:
-    write(tmp_path / name, PROBE)
-    plain, ours = both(runner, name, "a", "--b", "-m", cwd=tmp_path)
+@pytest.mark.parametrize("name", ["script.py", "./script.py", "inner/script.py", "no_ending", "link.py", "-m package.inner"])
+def test_a_script_or_module_sees_what_python_would_show_it(runner: Path, tmp_path: Path, name: str) -> None:
+    """Also a link to a script, which is followed for the path."""
+    if name == "link.py":
+        write(tmp_path / "real" / "script.py", PROBE)
+        (tmp_path / name).symlink_to(tmp_path / "real" / "script.py")
+    elif name.startswith("-m"):
+        write(tmp_path / "package" / "__init__.py", "")
+        shown = "import sys\nprint(__name__, __package__, __spec__.name, __file__, sys.argv, sys.path[0])\n"
+        write(tmp_path / "package" / "inner.py", shown)
+    else:
+        write(tmp_path / name, PROBE)
+    plain, ours = both(runner, *name.split(), "a", "--b", "-m", cwd=tmp_path)
     assert ours.stdout == plain.stdout
-    assert (ours.returncode, ours.stderr) == (0, "")
-
-
-@pytest.mark.full
-def test_a_link_to_a_script_is_followed_for_the_path_as_python_does(runner: Path, tmp_path: Path) -> None:
-    write(tmp_path / "real" / "script.py", PROBE)
-    (tmp_path / "link.py").symlink_to(tmp_path / "real" / "script.py")
-    plain, ours = both(runner, "link.py", cwd=tmp_path)
-    assert ours.stdout == plain.stdout
-
-
-@pytest.mark.full
-def test_a_module_sees_what_python_would_show_it(runner: Path, tmp_path: Path) -> None:
-    write(tmp_path / "package" / "__init__.py", "")
-    write(
-        tmp_path / "package" / "inner.py",
-        "import sys\nprint(__name__, __package__, __spec__.name, __file__, sys.argv, sys.path[0])\n",
-    )
-    plain, ours = both(runner, "-m", "package.inner", "a", "--b", cwd=tmp_path)
-    assert plain.returncode == 0
-    assert ours.stdout == plain.stdout
+    assert (ours.returncode, ours.stderr) == (plain.returncode, plain.stderr) == (0, "")
 
 
 @pytest.mark.full
