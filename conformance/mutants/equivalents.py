@@ -491,6 +491,24 @@ _COLUMN_MAJOR = (
 )
 # fmt: on
 
+
+def _remainder(c: BoundCall) -> Any:
+    right = c.eager()
+    if not right.is_floating_point():
+        return right
+    rest = c.self.to(right.dtype).fmod(c.other)
+    return cast_like(torch.where((rest != 0) & ((rest < 0) != (c.other < 0)), rest + c.other, rest), right)
+
+
+def _in_two_steps(c: BoundCall) -> Any:
+    least = c.self if c.min is None else torch.maximum(c.self, c.min)
+    return cast_like(least if c.max is None else torch.minimum(least, c.max), c.eager())
+
+
+def _number(c: BoundCall) -> Tensor:
+    return torch.tensor(c.other, dtype=torch.result_type(c.self, c.other))
+
+
 EQUIVALENTS: tuple[Mutant, ...] = (
     *(equivalent(op, "in float64, rounded once", _in_float64, why=_ONCE) for op in _IN_FLOAT64),
     *(
@@ -521,6 +539,11 @@ EQUIVALENTS: tuple[Mutant, ...] = (
     equivalent("pow.Tensor_Scalar", "squares by a product", _squared),
     equivalent("maximum", "the other one of two zeros", _other_zero, why="they are equal"),
     equivalent("minimum", "the other one of two zeros", _other_zero, why="they are equal"),
+    equivalent("remainder.Tensor", "by fmod", _remainder),
+    equivalent("clamp.Tensor", "in two steps", _in_two_steps),
+    equivalent("le.Tensor", "less or equal", lambda c: cast_like((c.self < c.other) | (c.self == c.other), c.eager())),
+    equivalent("lt.Scalar", "the number is greater", lambda c: cast_like(_number(c) > c.self, c.eager())),
+    equivalent("eq.Scalar", "the number is a tensor", lambda c: cast_like(_number(c) == c.self, c.eager())),
     equivalent("sum.dim_IntList", "backwards", _backwards, why=_ORDER),
     equivalent(
         "sum.dim_IntList",
