@@ -69,6 +69,9 @@ _OTHERS: Mapping[str, Sequence[Any]] = {
     "str": ("left", "right", "sum", "mean", "amax", "amin", "prod", "none", "tanh"),
 }
 
+#: Values of integers that stand for one of a few choices.
+_CHOICES: Mapping[str, Sequence[int]] = {"reduction": (0, 1, 2)}
+
 
 def examples_of(op: OpOverload) -> list[str]:
     """Return recorded calls of an op as text."""
@@ -218,8 +221,9 @@ def _varied(draw: Draw, arguments: Sequence[Argument], values: Sequence[Any]) ->
     if not scalars:
         return list(values)
     number = draw.pick("scalar", scalars)
-    value, others = values[number], _OTHERS[arguments[number].kind]
-    if arguments[number].is_list:
+    value, one = values[number], arguments[number]
+    others = _CHOICES.get(one.name, _OTHERS[one.kind])
+    if one.is_list:
         if not value:
             return list(values)
         place = draw.below(len(value))

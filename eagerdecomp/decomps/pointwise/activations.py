@@ -168,6 +168,8 @@ def _gelu_backward(grad: Tensor, self: Tensor, *, approximate: str = "none") -> 
         gate = aten.add.Tensor(gate, left)
         del left, slope
         return aten.mul.Tensor(grad, gate)
+    if approximate != "none":
+        return NotImplemented
     scaled = aten.mul.Scalar(self, math.sqrt(0.5))
     slope = aten.add.Tensor(_HALF_(self), aten.erf.default(scaled), alpha=0.5)
     scaled = aten.mul.Tensor(scaled, scaled)

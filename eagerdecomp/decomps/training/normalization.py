@@ -428,23 +428,24 @@ def _fused_rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tens
 # -- weight norm ------------------------------------------------------------------------------------------------------------
 
 
-def _weight_norm_dims(v: Tensor, dim: int) -> list[int]:
-    return [other for other in range(v.dim()) if other != dim]
+def _of_each_slice(total: Tensor, dim: int) -> Any:
+    """Return the sums over all dimensions but `dim`."""
+    dims = [other for other in range(total.dim()) if other != dim]
+    return aten.sum.dim_IntList(total, dims, True) if dims else total  # no dimensions would mean all
 
 
 @rule("aten._weight_norm_interface.default", recorded=True)
 def _weight_norm_interface(v: Tensor, g: Tensor, dim: int = 0) -> Any:
-    dims = _weight_norm_dims(v, dim)
     wide = widened(v)
-    norms = aten.sqrt.default(aten.sum.dim_IntList(aten.mul.Tensor(wide, wide), dims, True))
-    return in_type(aten.mul.Tensor(wide, aten.div.Tensor(widened(g), norms)), v.dtype), norms
+    norms = aten.sqrt.default(_of_each_slice(aten.mul.Tensor(wide, wide), dim))
+    weight = aten.mul.Tensor(wide, aten.div.Tensor(aten.view.default(widened(g), norms.shape), norms))
+    return in_type(weight, v.dtype), aten.view.default(norms, g.shape)
 
 
 @rule("aten._weight_norm_interface_backward.default", recorded=True)
 def _weight_norm_interface_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int) -> Any:
-    dims = _weight_norm_dims(saved_v, dim)
     grad, v = widened(grad_w), widened(saved_v)
-    grad_g = aten.div.Tensor(aten.sum.dim_IntList(aten.mul.Tensor(grad, v), dims, True), saved_norms)
+    grad_g = aten.div.Tensor(_of_each_slice(aten.mul.Tensor(grad, v), dim), saved_norms)
     across = aten.sub.Tensor(grad, aten.mul.Tensor(v, aten.div.Tensor(grad_g, saved_norms)))
     grad_v = aten.mul.Tensor(across, aten.div.Tensor(widened(saved_g), saved_norms))
     return in_type(grad_v, saved_v.dtype), in_type(grad_g, saved_g.dtype)

@@ -114,7 +114,7 @@ def _barely_bent(self: Tensor, target: Tensor, beta: float) -> Any:
 
 @rule("aten.smooth_l1_loss.default")
 def _smooth_l1(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Any:
-    if not beta >= 0:  # nor NaN
+    if not beta >= 0 or not 0 <= reduction <= _SUM:  # nor NaN
         return NotImplemented
     if beta == 0:
         return _reducer(aten.abs.default(_subtractor(self, target)), reduction)
