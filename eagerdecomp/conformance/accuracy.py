@@ -135,13 +135,13 @@ class NearValues:
             if terms is not None and terms.shape == true.shape:
                 scale = torch.nan_to_num(terms.abs(), nan=0.0, posinf=0.0)
                 allowed = rounding + (near.ulps + self._growth(true.numel())) * unit * scale
-        elif near.of == "inputs":
+        if near.of in ("largest", "either"):
+            scale = size.max().expand(size.shape) if size.numel() else size
+            allowed = rounding + near.ulps * unit * scale
+        if near.of in ("inputs", "either"):
             moved = self.truth.moved(part, number)
             if moved is not None:
                 allowed = allowed + _OF_INPUTS * moved
-        elif near.of == "largest":
-            scale = size.max().expand(size.shape)
-            allowed = rounding + near.ulps * unit * scale
         beyond = torch.nan_to_num((want - true).abs() - rounding, nan=0.0, posinf=0.0).clamp(min=0.0)
         if near.of == "value":
             allowed = allowed + 2 * beyond

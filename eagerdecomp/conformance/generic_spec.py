@@ -40,12 +40,12 @@ _SIZES = (2, 3, 5, 7, 8, 9, 16, 17, 33, 1, 0)
 _MOST = 4000
 
 #: Ops whose arguments belong together, such as a gradient and the results of a forward. Eager does not check that, and reads memory
-#: that is not its own. Their sizes, integers and scalars are those of the recorded call.
+#: that is not its own. Their sizes, strides, integers and scalars are those of the recorded call.
 _TOGETHER = re.compile(
-    r"aten\._?(fused_|thnn_|mkldnn_|cudnn_|miopen_|sobol_|slow_conv|batch_norm|lu_unpack|lu_solve|linalg_(ldl|lu)_solve"
+    r"aten\._?(fused_|thnn_|mkldnn_|cudnn_|miopen_|native_batch_norm|sobol_|slow_conv|batch_norm|lu_unpack|lu_solve|linalg_(ldl|lu)_solve"
     r"|linalg_householder_product|orgqr|ormqr|cholesky_solve|ctc_loss|trilinear|weight_norm|weight_int8|set_\.|jagged|nested"
     r"|padded_dense|pack_padded|pad_packed|embedding_bag|rowwise|pdist|segment_reduce|convert_indices|fractional|grid_sampler"
-    r"|max_unpool|masked_softmax|scaled_|transform_bias|spdiags|linalg_lstsq|.*_jvp|.*_helper"
+    r"|max_unpool|choose_qparams|nnpack|masked_softmax|scaled_|transform_bias|spdiags|linalg_lstsq|.*_jvp|.*_helper"
     r"|(?!(mse|smooth_l1|huber|soft_margin|binary_cross_entropy)_loss|binary_cross_entropy).*_backward)"
 )
 
@@ -55,6 +55,14 @@ _FINITE = re.compile(
     r"aten\._?(linalg_|cholesky|geqrf|qr\b|svd|lu_|triangular_solve|pinverse|inverse|slogdet|logdet|det\b|fft_|stft|istft|std|var"
     r"|matrix_|nuclear_norm|slow_conv|upsample|grid_sampler|spectral|lstsq|symeig|orgqr|ormqr|cov\b|corrcoef|linspace|logspace)"
 )
+
+#: Ops that take as many steps as an argument says: a large number would take minutes.
+_STEPS = re.compile(r"aten\.special_\w+_polynomial_\w+")
+
+_FEW = ("lattice", "uniform", "tens", "ones", "zeros")
+
+#: Ops with sparse results, and ops whose kernels in eager end the process unless all values belong together.
+_WITHOUT = re.compile(r"\w*sparse|_ctc_loss_backward|_thnn_differentiable|mkldnn_rnn|_nnpack")
 
 #: Ops whose results are memory that nobody has written.
 _UNWRITTEN = re.compile(r"\w+\.(new_empty|empty|resize|_make_dep_token)")
@@ -116,7 +124,7 @@ def _read(text: str) -> _Example | None:
 def spec_of_any(op: OpOverload) -> Spec | None:
     """Return a spec for an op without one: recorded calls, varied. None if no call of dense tensors was recorded."""
     examples = [one for one in _examples_of(op) if one.is_strided]
-    if not examples:
+    if not examples or _WITHOUT.match(op._schema.name.partition("::")[2]):
         return None
     facts = facts_of(op)
     types = [str(one.real_type) for one in op._schema.arguments]
@@ -125,7 +133,7 @@ def spec_of_any(op: OpOverload) -> Spec | None:
     together = _TOGETHER.match(str(op)) is not None and not pointwise
     # Results of other sizes would resize `out=`, which may then not share memory with another tensor.
     fixed = facts.is_out or together
-    fills = _FINITE_FILLS if _FINITE.match(str(op)) else _FILLS
+    fills = _FEW if _STEPS.match(str(op)) else _FINITE_FILLS if together or _FINITE.match(str(op)) else _FILLS
 
     def call(draw: Draw) -> Call:
         example = draw.pick("call", examples)
@@ -142,7 +150,7 @@ def spec_of_any(op: OpOverload) -> Spec | None:
         return Call(args, kwargs)
 
     unknown = torch.Tag.nondeterministic_seeded in op.tags or _UNWRITTEN.match(str(op)) is not None
-    return Spec(call, Near(16, of="inputs", zeros=pointwise), any_values=unknown)
+    return Spec(call, Near(16, of="inputs" if pointwise else "either", zeros=pointwise), any_values=unknown)
 
 
 def _other_sizes(draw: Draw, shapes: Sequence[_Shape], pointwise: bool) -> Mapping[_Shape, _Shape] | Mapping[int, int]:
@@ -188,7 +196,7 @@ class _Tensors:
         self, draw: Draw, sizes: _Sizes, pointwise: bool, together: bool, written: Collection[int], fills: Sequence[str]
     ) -> None:
         self._draw, self._sizes, self._pointwise, self._together, self._fills = draw, sizes, pointwise, together, fills
-        self._layouts = FAITHFUL if written else LAYOUTS
+        self._layouts = LAYOUTS[:1] if together else FAITHFUL if written else LAYOUTS
         self._float = draw.pick("dtype", FLOATS if together or pointwise else (*FLOATS, torch.int64, torch.uint8))
         self._whole = draw.pick("integers", (None, *INTEGERS)) if pointwise else None
         self._number, self._most = 0, 1

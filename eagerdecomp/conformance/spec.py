@@ -46,7 +46,7 @@ class Near:
         ulps: the number of units.
         of: what a unit is relative to. ``value``: the true value; ``terms``: the sum of the absolute terms (the op on absolute
             values), with an allowance for other orders of summation; ``inputs``: how much the value changes if inputs are rounded;
-            ``largest``: the largest value of the result.
+            ``largest``: the largest value of the result; ``either``: the sum of the last two.
         zeros: whether the sign of zero must be eager's.
         tiny: whether subnormal results must be right, as for copies, products and quotients. Kernels may flush those of
             exponentials and similar functions to zero.
@@ -54,7 +54,7 @@ class Near:
     """
 
     ulps: float = 4.0
-    of: Literal["value", "terms", "inputs", "largest"] = "value"
+    of: Literal["value", "terms", "inputs", "largest", "either"] = "value"
     zeros: bool = True
     tiny: bool = False
     least: float = 0.0

@@ -72,6 +72,8 @@ def _exponential(x: Tensor) -> Tensor:
 def _linalg_matrix_exp(self: Tensor) -> Tensor:
     if self.numel() == 0:
         return aten.empty.memory_format(self.shape, dtype=self.dtype, device=self.device)  # type: ignore[no-any-return]
+    if self.size(-1) == 1:
+        return aten.exp.default(self)  # type: ignore[no-any-return]
     x = folded(self)
     if x.dtype not in _TAYLOR:
         wide = _exponential(aten._to_copy.default(x, dtype=torch.float32))

@@ -317,10 +317,6 @@ def _native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) ->
         return NotImplemented
     if dtype is torch.float32 and grad_output.is_contiguous() and mask.is_contiguous():
         return aten.mul.Scalar(aten.mul.Tensor(grad_output, mask), scale)
-    if dtype in HALF:  # eager rounds the factor, too
-        return elementwise_strides(
-            aten.mul.Tensor(grad_output, aten.mul.Scalar(aten._to_copy.default(mask, dtype=dtype), scale)), grad_output, mask
-        )
     return elementwise_strides(aten.mul.Scalar(aten.mul.Tensor(grad_output, mask), scale), grad_output, mask)
 
 

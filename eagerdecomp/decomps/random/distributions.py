@@ -316,21 +316,22 @@ def _like(distribution: _Draw, accepts: _Accepts, reorder: _Reorder = _as_given,
     return draw_like
 
 
-def _sized(distribution: _Draw, accepts: _Accepts, reorder: _Reorder = _as_given) -> Callable[..., Any]:
+def _sized(
+    distribution: _Draw, accepts: _Accepts, reorder: _Reorder = _as_given, default: torch.dtype | None = None
+) -> Callable[..., Any]:
     """Make the rule of a factory: the distribution's parameters, then the size, then the options of a factory."""
 
     def draw_sized(
         *given: Any,
         generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
+        dtype: torch.dtype | None = default,
         device: Any = None,
         layout: Any = None,
         pin_memory: bool | None = None,
     ) -> Any:
         *first, size = given
         parameters = reorder(*first)
-        # Among the factories only randint has integer parameters, and its own default dtype.
-        dtype = dtype or (torch.int64 if distribution is _integers else torch.get_default_dtype())
+        dtype = dtype or torch.get_default_dtype()
         if not accepts(dtype, 0 in size, *parameters):
             return NotImplemented
         with drawing_from(generator, device):
@@ -370,9 +371,9 @@ rule("aten.rand.generator", effects=takes_generator)(_sized(_uniform, accepts_un
 rule("aten.randn.generator", effects=takes_generator)(_sized(_normal, accepts_normal))
 rule("aten.normal.float_float", effects=takes_generator)(_sized(_normal, accepts_normal))
 for op in ("aten.randint.default", "aten.randint.generator"):
-    rule(op, effects=_draws_or_warns)(_sized(_integers, accepts_integers, _up_to))
+    rule(op, effects=_draws_or_warns)(_sized(_integers, accepts_integers, _up_to, torch.int64))
 for op in ("aten.randint.low", "aten.randint.low_generator"):
-    rule(op, effects=_draws_or_warns)(_sized(_integers, accepts_integers))
+    rule(op, effects=_draws_or_warns)(_sized(_integers, accepts_integers, default=torch.int64))
 for op in ("aten.rand_like.default", "aten.rand_like.generator"):
     rule(op, effects=takes_generator)(_like(_uniform, accepts_uniform))
 for op in ("aten.randn_like.default", "aten.randn_like.generator"):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.decomp_tables import full_table
-from eagerdecomp.eager.promotion import can_cast
+from eagerdecomp.eager.promotion import HALF, can_cast
 from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.rules.compute import Constant, constant
 from eagerdecomp.rules.rule import rule
@@ -30,6 +30,15 @@ def _logsumexp(self: Tensor, dim: Sequence[int], keepdim: bool = False) -> Any:
     highest = aten.where.self(aten.isinf.default(highest), _ZERO(self), highest)
     result = aten.log.default(aten.sum.dim_IntList(aten.exp.default(aten.sub.Tensor(self, highest)), dim, keepdim))
     return aten.add.Tensor(result, highest if keepdim else aten.squeeze.dims(highest, dim))
+
+
+@rule("aten.linalg__powsum.default")
+def _powsum(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """Sum the powers of float16 and bfloat16 in float32. torch's composition rounds each power."""
+    if self.dtype not in HALF or dtype not in (None, self.dtype):
+        return NotImplemented
+    total = aten.linalg__powsum.default(self, ord, dim, keepdim, dtype=torch.float32)
+    return aten._to_copy.default(total, dtype=self.dtype)
 
 
 @rule("aten.linalg_vector_norm.default")

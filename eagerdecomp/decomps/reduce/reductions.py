@@ -160,9 +160,14 @@ def _prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def _all(op: OpOverload) -> Callable[..., Any]:
-    """Make the rule for uint16, uint32 and uint64: torch's decomposition negates them, which no eager kernel supports."""
+    """Make the rule for uint16, uint32 and uint64: torch's decomposition negates them, which no eager kernel supports.
+
+    Of no dimensions, all and any are the same, and torch's decomposition keeps strides where eager's results are contiguous.
+    """
 
     def run(self: Tensor, *rest: Any, **named: Any) -> Any:
+        if rest and rest[0] == [] and self.dtype not in WIDE_UNSIGNED:
+            return aten.any.dims(self, *rest, **named)
         return op(aten.ne.Scalar(self, 0), *rest, **named) if self.dtype in WIDE_UNSIGNED else NotImplemented
 
     return run

@@ -56,6 +56,8 @@ def _cumsum(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     x = _accumulated_in(self, dtype)
     if not self.dim() or not self.numel():
         return x
+    if self.size(dim) == 1:
+        return aten.clone.default(x)
     return scan(x, dim, aten.add.Tensor, _accumulated(x.dtype), 0)
 
 
@@ -70,6 +72,8 @@ def _cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any
     x = _accumulated_in(self, dtype)
     if not self.dim() or not self.numel():
         return x
+    if self.size(dim) == 1:
+        return aten.clone.default(x)
     if not (x.dtype.is_floating_point or x.dtype.is_complex):
         return scan(x, dim, aten.mul.Tensor, x.dtype, 1)
     return _running_product(x, dim)

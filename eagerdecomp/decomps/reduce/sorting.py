@@ -337,6 +337,12 @@ def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     return aten.full.default(shape, 0, dtype=torch.int32 if out_int32 else torch.int64, device=boundaries.device)
 
 
+@rule("aten.isin.Tensor_Scalar")
+def _isin_number(elements: Tensor, test_element: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    found = aten.ne.Scalar(elements, test_element) if invert else aten.eq.Scalar(elements, test_element)
+    return as_contiguous(found)
+
+
 @rule("aten.isin.Tensor_Tensor", recorded=True)
 def _isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Any:
     """Return membership with NaN equal to nothing.

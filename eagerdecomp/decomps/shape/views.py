@@ -120,6 +120,11 @@ def _channel_shuffle(self: Tensor, groups: int) -> Any:
     return in_format_of(aten.reshape.default(aten.transpose.int(grouped, 1, 2), shape), self)
 
 
+@rule("aten.channel_shuffle.default")
+def _channel_shuffle_of_any(self: Tensor, groups: int) -> Any:
+    return aten.native_channel_shuffle.default(self, groups)
+
+
 # -- their gradients, and other moves -------------------------------------------------------------------------------------------
 
 

@@ -120,7 +120,7 @@ def _smooth_l1(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float
         return _reducer(aten.abs.default(_subtractor(self, target)), reduction)
     if beta < _BARELY:
         return _reducer(elementwise_in_blocks(_barely_bent, self, target, beta), reduction)
-    return _reducer(elementwise_in_blocks(_bent_share, self, target, beta), reduction)
+    return _reducer(_rounded_once(_bent_share, self, target, beta), reduction)
 
 
 def _bent_share(self: Tensor, target: Tensor, beta: float) -> Any:
@@ -173,7 +173,7 @@ def _bent_backward(*, slope_is_bend: bool) -> Callable[..., Any]:
 
     def formula(self: Tensor, target: Tensor, grad_output: Tensor, share: float, bend: float) -> Any:
         difference = _subtractor(self, target)
-        if (bend > 0 and slope_is_bend) or bend >= _BARELY:
+        if slope_is_bend or bend >= _BARELY:
             most = cast_number(bend, difference.dtype)
             slope = aten.mul.Scalar(aten.clamp.default(difference, -most, most), share if slope_is_bend else share / bend)
         elif bend > 0:
