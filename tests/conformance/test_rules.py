@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from conformance.mutants.rules import BROKEN_RULES, BrokenRule
 from conformance.rules import decomposed_ops, found, rules_as_kernels, run, unexpected
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.opset import NAMED_SETS, resolve_ops
 
 CORE = NAMED_SETS["core"]()
@@ -18,6 +21,20 @@ def test_a_rule_equals_eager(name: str) -> None:
     report = run(CORE, resolve_ops([name]), 60, processes=1)
     assert unexpected(report) == []
     assert report.results[0].cases >= 40
+
+
+PARTS = 20
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("part", range(PARTS))
+def test_all_rules_equal_eager(part: int) -> None:
+    assert unexpected(run(CORE, every_op()[part::PARTS], 25, processes=1)) == []
+
+
+@functools.cache
+def every_op() -> list[OpOverload]:
+    return decomposed_ops(CORE)
 
 
 def test_a_rule_runs_on_the_set_alone() -> None:
