@@ -155,37 +155,6 @@ def test_graded_matrices_keep_their_small_eigenvalues(
     assert of_columns(missed) <= THRESHOLD * eps * of_columns(matrix)
 
 
-def canonical(values: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    order = (values.real + 0.7 * values.imag).argsort()
-    return values[order], vectors[:, order].abs()
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-def test_gradients(dtype: torch.dtype) -> None:
-    matrix = rand(4, 4, dtype=dtype)
-
-    def gradient() -> Tensor:
-        leaf = matrix.clone().requires_grad_()
-        values, vectors = canonical(*torch.linalg.eig(leaf))
-        return torch.autograd.grad((values.abs() * torch.arange(4)).sum() + vectors[0].sum(), leaf)[0]
-
-    torch.testing.assert_close(on_core(gradient), gradient())
-
-
-@pytest.mark.parametrize("shape", [(0, 0), (2, 0, 0), (0, 3, 3)])
-def test_nothing(shape: tuple[int, ...]) -> None:
-    values, vectors = on_core(lambda: torch.linalg.eig(torch.ones(shape)))
-    assert (values.shape, vectors.shape) == (shape[:-1], shape)
-    assert values.dtype is vectors.dtype is torch.complex64
-
-
-def test_results_are_written_into_tensors_given() -> None:
-    matrix = rand(4, 4, dtype=torch.float64)
-    values, vectors = (torch.empty(0, dtype=torch.complex128) for _ in range(2))
-    on_core(lambda: torch.linalg.eig(matrix, out=(values, vectors)))
-    torch.testing.assert_close(matrix.to(vectors.dtype) @ vectors, vectors * values)
-
-
 @pytest.mark.full
 def test_calls_that_read_data_are_not_cached() -> None:
     with on(ed.core_aten()) as (mode, _):

@@ -8,20 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import check, kernel_calls, on_core
+from on_core import kernel_calls, on_core
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import eagerdecomp as ed
 from eagerdecomp.decomps.linalg import eigh_svd
-from eagerdecomp.eager.observe import significant_strides
 
 aten = torch.ops.aten
 eigh = aten._linalg_eigh.default
 svd = aten._linalg_svd.default
-
-DTYPES = [torch.float32, torch.float64, torch.complex128]
 
 
 def rand(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -33,13 +30,6 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
-def laid_as(got: tuple[Tensor, ...], want: tuple[Tensor, ...]) -> None:
-    for one, other in zip(got, want, strict=True):
-        assert one.dtype is other.dtype
-        assert one.shape == other.shape
-        assert not one.numel() or significant_strides(one) == significant_strides(other)
-
-
 def near(got: Tensor, want: Tensor, scale: Tensor | float = 1.0) -> None:
     """Within LAPACK's tests' 30 n eps of the scale."""
     size = max(1, *want.shape[-2:]) if want.dim() > 1 else max(1, want.size(-1))
@@ -48,37 +38,6 @@ def near(got: Tensor, want: Tensor, scale: Tensor | float = 1.0) -> None:
 
 def unit(size: int, like: Tensor) -> Tensor:
     return torch.eye(size, dtype=like.dtype).expand(*like.shape[:-2], size, size)
-
-
-HERMITIAN: dict[str, Callable[[torch.dtype], Tensor]] = {
-    "one": lambda dtype: rand(1, 1, dtype=dtype),
-    "two": lambda dtype: rand(2, 2, dtype=dtype),
-    "odd": lambda dtype: rand(5, 5, dtype=dtype),
-    "even, batched": lambda dtype: rand(2, 6, 6, dtype=dtype),
-    "equal eigenvalues": lambda dtype: torch.ones(4, 4, dtype=dtype),
-    "zero": lambda dtype: torch.zeros(3, 3, dtype=dtype),
-    "graded": lambda dtype: torch.diag(torch.tensor([1e-8, 1.0, 1e8])).to(dtype),
-    "huge": lambda dtype: 1e30 * rand(3, 3, dtype=dtype),
-    "empty": lambda dtype: rand(0, 0, dtype=dtype),
-    "no batch": lambda dtype: rand(0, 3, 3, dtype=dtype),
-}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", HERMITIAN)
-def test_eigh(kind: str, dtype: torch.dtype) -> None:
-    matrix = HERMITIAN[kind](dtype)
-    for triangle in ("L", "U"):
-        values, vectors = on_core(lambda: eigh(matrix, triangle))  # noqa: B023 - called at once
-        want = eigh(matrix, triangle)
-        laid_as((values, vectors), want)
-        half = matrix.tril(-1) if triangle == "L" else matrix.triu(1)
-        whole = half + half.mH + torch.diag_embed(matrix.diagonal(0, -2, -1).real.to(dtype))
-        scale = matrix.abs().amax().real if matrix.numel() else 1.0
-        near(values, want[0], scale)
-        near(vectors.mH @ vectors, unit(matrix.size(-1), vectors))
-        near(whole @ vectors, vectors * values.unsqueeze(-2), scale)
 
 
 def graded(size: int, power: float) -> Tensor:
@@ -116,128 +75,6 @@ def test_matrices_on_which_rotations_converge_slowly(kind: str) -> None:
     near(vectors.mT @ vectors, unit(matrix.size(0), vectors))
     left, lengths, right = on_core(lambda: svd(matrix))
     near((left * lengths) @ right, matrix, matrix.abs().amax())
-
-
-@pytest.mark.full
-def test_eigenvalues_alone() -> None:
-    check(torch.linalg.eigvalsh, rand(2, 3, 3))
-    check(eigh, rand(3, 3), "U", False)
-
-
-RECTANGLES: dict[str, Callable[[torch.dtype], Tensor]] = {
-    "one": lambda dtype: rand(1, 1, dtype=dtype),
-    "tall": lambda dtype: rand(2, 6, 3, dtype=dtype),
-    "wide": lambda dtype: rand(3, 5, dtype=dtype),
-    "square": lambda dtype: rand(4, 4, dtype=dtype),
-    "of rank 2": lambda dtype: rand(5, 2, dtype=dtype) @ rand(2, 4, dtype=dtype),
-    "zero": lambda dtype: torch.zeros(4, 3, dtype=dtype),
-    "huge": lambda dtype: 1e30 * rand(4, 2, dtype=dtype),
-    "no columns": lambda dtype: rand(3, 0, dtype=dtype),
-    "no rows": lambda dtype: rand(2, 0, 3, dtype=dtype),
-    "no batch": lambda dtype: rand(0, 2, 3, dtype=dtype),
-}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", RECTANGLES)
-def test_svd(kind: str, dtype: torch.dtype, full: bool) -> None:
-    matrix = RECTANGLES[kind](dtype)
-    left, values, right = found = on_core(lambda: svd(matrix, full))
-    want = svd(matrix, full)
-    laid_as(found, want)
-    scale = matrix.abs().amax().real if matrix.numel() else 1.0
-    small = values.size(-1)
-    near(values, want[1], scale)
-    near(left.mH @ left, unit(left.size(-1), left))
-    near(right @ right.mH, unit(right.size(-2), right))
-    near((left[..., :small] * values.unsqueeze(-2)) @ right[..., :small, :], matrix, scale)
-
-
-@pytest.mark.parametrize("given", [{}, {"tol": 0.1}, {"tol": torch.tensor(0.1)}, {"atol": 0.1, "rtol": 0.1}, {"hermitian": True}])
-def test_rank_is_written_to_out_if_the_composite_is_kept(given: dict[str, Any]) -> None:
-    """Elsewhere torch's composition leaves it unwritten under any dispatch mode."""
-    matrix, out = torch.diag(torch.tensor([1.0, 0.5, 0.0])), torch.tensor(-7)
-    with ed.EagerDecompMode(ed.core_aten(), keep=["aten.linalg_matrix_rank"]):
-        torch.linalg.matrix_rank(matrix, out=out, **given)
-    assert out == 2
-
-
-@pytest.mark.full
-def test_singular_values_alone() -> None:
-    check(torch.linalg.svdvals, rand(2, 3, 4))
-    check(lambda x: torch.linalg.matrix_norm(x, 2), rand(4, 3))
-    check(torch.linalg.matrix_rank, rand(4, 2) @ rand(2, 4))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 2, 3), (0, 3), (2, 0, 3)])
-@pytest.mark.parametrize("tolerance", [{}, {"rtol": 0.5}, {"atol": 0.7}, {"atol": 0.1, "rtol": 0.3}])
-def test_pseudoinverse(tolerance: dict[str, Any], shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    matrix = rand(*shape, dtype=dtype)
-    check(torch.linalg.pinv, matrix, **tolerance)
-    if shape[-1] == shape[-2]:
-        check(torch.linalg.pinv, matrix + matrix.mH, hermitian=True, **tolerance)
-
-
-@pytest.mark.full
-def test_pseudoinverse_with_a_tolerance_for_each() -> None:
-    check(torch.linalg.pinv, rand(2, 3, 3), rtol=torch.tensor([0.1, 0.6]))
-    check(torch.linalg.pinv, rand(2, 3, 3), atol=torch.tensor([0.0, 0.9]))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("driver", [None, "gels", "gelsy", "gelsd", "gelss"])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (3, 3), (2, 4, 2), (0, 3), (2, 0, 3, 3)])
-def test_least_squares(shape: tuple[int, ...], dtype: torch.dtype, driver: str | None) -> None:
-    matrix, right = rand(*shape, dtype=dtype), rand(*shape[:-1], 2, dtype=dtype)
-    check(aten.linalg_lstsq.default, matrix, right, driver=driver)
-    check(aten.linalg_lstsq.default, matrix, right[..., 0], driver=driver)
-
-
-@pytest.mark.full
-def test_least_squares_of_a_matrix_without_full_rank() -> None:
-    check(torch.linalg.lstsq, rand(5, 2) @ rand(2, 3), rand(5, 2))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("shape", [(3, 2), (2, 3), (2, 3, 2), (2, 2, 2)])
-def test_gels_refuses_a_matrix_without_full_rank(shape: tuple[int, ...]) -> None:
-    """A row or column of zeros leaves an exact zero on the diagonal of R. Equal ones leave a zero or a rounding error."""
-    right = torch.ones(*shape[:-1], 1)
-    singular = torch.ones(shape)
-    (singular[..., -1] if shape[-2] >= shape[-1] else singular[..., -1, :]).zero_()
-    check(torch.linalg.lstsq, singular, right, driver="gels")
-    if len(shape) == 3:
-        regular = torch.eye(*shape[1:]).unsqueeze(0)
-        check(torch.linalg.lstsq, torch.cat([regular, singular]), torch.cat([right, right[:1]]), driver="gels")
-
-
-def whitened(x: Tensor) -> Tensor:
-    values, vectors = torch.linalg.eigh(x @ x.mH + torch.eye(3, dtype=x.dtype))
-    return (vectors * values.rsqrt().unsqueeze(-2)) @ vectors.mH
-
-
-def polar(x: Tensor) -> Tensor:
-    left, _, right = torch.linalg.svd(x, full_matrices=False)
-    return left @ right
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("run", [whitened, polar, torch.linalg.eigvalsh, torch.linalg.svdvals, torch.linalg.pinv])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-def test_gradients(dtype: torch.dtype, run: Callable[[Tensor], Tensor]) -> None:
-    def gradient(x: Tensor) -> Tensor:
-        leaf = x.detach().requires_grad_()
-        out = run(leaf)
-        weights = torch.arange(1.0, out.numel() + 1, dtype=torch.float64).view(out.shape)
-        return torch.autograd.grad((out.abs() ** 2 * weights).sum(), leaf)[0]
-
-    matrix = rand(3, 3, dtype=dtype)
-    check(gradient, matrix + matrix.mH if run is torch.linalg.eigvalsh else matrix)
 
 
 @pytest.mark.full
@@ -419,15 +256,6 @@ def test_matrices_that_are_not_finite_spoil_no_other_of_the_batch(size: int) -> 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("driver", ["gels", "gelsy"])
-def test_least_squares_is_differentiated_by_its_solution_alone(driver: str) -> None:
-    def differentiable(a: torch.Tensor, b: torch.Tensor) -> list[bool]:
-        return [result.requires_grad for result in torch.linalg.lstsq(a.requires_grad_(), b, driver=driver)]
-
-    check(differentiable, torch.randn(5, 3), torch.randn(5, 2))
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
 @pytest.mark.parametrize("size", [2, 5, 8])
 def test_matrices_of_rank_one_leave_no_nan(size: int, dtype: torch.dtype) -> None:
@@ -439,18 +267,6 @@ def test_matrices_of_rank_one_leave_no_nan(size: int, dtype: torch.dtype) -> Non
     values, vectors = on_core(lambda: torch.linalg.eigh(ones))
     torch.testing.assert_close((vectors * values) @ vectors.mH, ones, rtol=near, atol=near)
     torch.testing.assert_close(values, torch.linalg.eigvalsh(ones), rtol=near, atol=near)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
-@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])
-def test_least_squares_of_zeros_and_of_nothing(driver: str, dtype: torch.dtype) -> None:
-    for rows, columns in ((3, 3), (4, 2), (2, 4), (3, 0), (0, 3)):
-        right = rand(rows, 2, dtype=dtype)
-        check(aten.linalg_lstsq.default, torch.zeros(rows, columns, dtype=dtype), right, driver=driver)
-        both = torch.stack([torch.zeros(rows, columns, dtype=dtype), rand(rows, columns, dtype=dtype)])
-        check(aten.linalg_lstsq.default, both, torch.stack([right, right]), driver=driver)
-        check(aten.linalg_lstsq.default, both[:0], torch.stack([right, right])[:0], driver=driver)
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 2), (3, 2, 5)])

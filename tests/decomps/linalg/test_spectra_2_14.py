@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_core import check, gradient, on_core
+from on_core import check
 from torch import Tensor
 
 from eagerdecomp.decomps.linalg import eigh_svd
@@ -66,19 +66,3 @@ def test_polar(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     check(torch.linalg.polar, matrix)
     check(torch.linalg.polar, matrix.mT.contiguous().mT)
     check(torch.linalg.polar, matrix, out=(torch.empty(0, dtype=dtype), torch.empty(0, dtype=dtype)))
-
-
-@_needs_2_14
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-def test_gradients_of_functions_of_2_14(dtype: torch.dtype) -> None:
-    square, tall = _positive(3, 3, dtype=dtype), _tall(4, 3, dtype=dtype)
-
-    def root(one: Tensor) -> Tensor:
-        return torch.linalg.matrix_sqrth(one @ one.mH).abs().sum()
-
-    def factors(one: Tensor) -> Tensor:
-        unitary, positive = torch.linalg.polar(one)
-        return unitary.abs().sum() + positive.abs().sum()
-
-    for run, matrix in ((root, square), (factors, tall)):
-        torch.testing.assert_close(on_core(lambda: gradient(run, matrix)), gradient(run, matrix))  # noqa: B023
