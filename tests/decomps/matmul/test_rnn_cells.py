@@ -96,10 +96,3 @@ def test_a_cell_without_gradients_has_none() -> None:
     cx = torch.ones(2, 3)
     none = on_set(aten._thnn_fused_lstm_cell_backward_impl.default, None, None, cx, cx, torch.ones(2, 12), True)
     assert list(none) == [None] * 3
-
-
-def test_the_gradient_of_indexing_writes_as_index_put_does() -> None:
-    index = torch.tensor([0, 2, 0])
-    want = torch.zeros(4, 2).index_put_([index], torch.ones(3, 2), True)
-    got = on_set(aten._index_put_impl_.default, torch.zeros(4, 2), [index], torch.ones(3, 2), True, True)
-    assert torch.equal(got, want)

@@ -12,14 +12,6 @@ import eagerdecomp as ed
 aten = torch.ops.aten
 
 
-@pytest.mark.parametrize("mask_type", [0, 1, 2])
-def test_masked_softmax(mask_type: int) -> None:
-    shape = {0: (5, 5), 1: (2, 5), 2: (2, 3, 5, 5)}[mask_type]
-    mask = torch.rand(shape, generator=torch.Generator().manual_seed(0)) > 0.6
-    mask[..., 0] = False
-    check(aten._masked_softmax.default, torch.randn(2, 3, 5, 5), mask, 3, mask_type)
-
-
 @pytest.mark.parametrize("mask_type", [0, 1, 2, None, 3])
 @pytest.mark.parametrize("shape", [(), (5,), (4, 5), (3, 4, 5), (2, 3, 4, 5), (2, 2, 3, 4, 5)], ids=str)
 def test_masked_softmax_with_a_mask_of_the_inputs_shape_ignores_the_type(shape: tuple[int, ...], mask_type: int | None) -> None:
@@ -42,60 +34,6 @@ def test_masked_softmax_along_any_dimension(mask_type: int, shape: tuple[int, ..
         got = on_core(lambda: aten._masked_softmax(strided, mask, dim, mask_type))  # noqa: B023 - called at once
         assert got.stride() == aten._masked_softmax(strided, mask, dim, mask_type).stride()
         torch.testing.assert_close(got, aten._masked_softmax(x, mask, dim, mask_type), equal_nan=True, check_stride=False)
-
-
-def test_masked_softmax_of_float16_is_eagers_but_for_its_sums_in_float16() -> None:
-    x, mask = torch.randn(4, 5).half(), torch.arange(20).view(4, 5) % 3 == 0
-    want = aten._masked_softmax(x, mask, 0, 1)
-    got = on_core(lambda: aten._masked_softmax(x, mask, 0, 1))
-    torch.testing.assert_close(got, want, atol=1e-3, rtol=4e-3)
-
-
-@pytest.mark.parametrize("mask_type", [0, 1, 2])
-def test_the_gradient_of_masked_softmax_goes_to_the_unmasked(mask_type: int) -> None:
-    mask = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(0)) > 0.5
-    mask[..., 0] = False
-
-    def run(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        leaf = x.clone().requires_grad_()
-        return torch.autograd.grad((aten._masked_softmax(leaf, mask, 3, mask_type) * weights).sum(), leaf)[0]
-
-    check(run, torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5))
-
-
-@pytest.mark.parametrize("weights", [None, "mean", "per head"])
-@pytest.mark.parametrize("mask", [None, "causal", "padding", "both"])
-def test_multi_head_attention(mask: str | None, weights: str | None) -> None:
-    torch.manual_seed(0)
-    layer = nn.MultiheadAttention(8, 2, batch_first=True).eval()
-    x = torch.randn(3, 5, 8)
-    causal = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1) if mask in ("causal", "both") else None
-    padding = torch.zeros(3, 5, dtype=torch.bool) if mask in ("padding", "both") else None
-    if padding is not None:
-        padding[1, 3:] = True
-
-    def run() -> tuple[torch.Tensor, torch.Tensor | None]:
-        with torch.no_grad():
-            return layer(
-                x,
-                x,
-                x,
-                attn_mask=causal,
-                key_padding_mask=padding,
-                need_weights=weights is not None,
-                average_attn_weights=weights == "mean",
-            )
-
-    want = run()
-    with ed.EagerDecompMode(ed.core_aten()) as mode:
-        run()
-    assert "aten._native_multi_head_attention.default" in mode.stats(), "the fused path was not taken: this test tests nothing"
-    for _ in range(3):
-        got = on_core(run)
-        torch.testing.assert_close(got[0], want[0])
-        assert (got[1] is None) == (want[1] is None)
-        if got[1] is not None:
-            torch.testing.assert_close(got[1], want[1])
 
 
 @pytest.mark.full
