@@ -10,8 +10,6 @@ import pytest
 import torch
 from on_core import CORE, check, kernel_calls, on_core
 
-aten = torch.ops.aten
-
 #: Shapes of more numbers than are doubled, and dimensions: one block and several, whole and cut, others before and behind.
 LONG = [((5003,), 0), ((8, 640), 1), ((640, 8), 0), ((3, 1600, 2), -2), ((600, 12), -1), ((40_000,), 0)]
 
@@ -29,8 +27,6 @@ WITHOUT_SUMS = CORE - ["aten.cumsum"]
 
 def drawn(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    if dtype.is_complex:
-        return torch.complex(1 + x / 100, x.flip(0) / 100).to(dtype)
     return (1 + x / 100).to(dtype) if dtype.is_floating_point else (3 * x).to(dtype)
 
 
@@ -38,19 +34,6 @@ def drawn(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.T
 @pytest.mark.parametrize("name", SCANS)
 def test_long_scans(name: str, shape: tuple[int, ...], dim: int) -> None:
     check(SCANS[name], drawn(shape), dim, ops=WITHOUT_SUMS)
-
-
-@pytest.mark.parametrize(
-    "dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.bool, torch.complex64, torch.complex128]
-)
-@pytest.mark.parametrize("name", SCANS)
-@pytest.mark.full
-def test_long_scans_of_every_dtype(name: str, dtype: torch.dtype) -> None:
-    x = drawn((2, 3000), dtype)
-    if name == "logcumsumexp" and dtype.is_complex:
-        x = x[:, :2100]  # whose branches `test_distances` has
-    check(SCANS[name], x, 1, ops=WITHOUT_SUMS)
-    check(SCANS[name], x.t(), 0, ops=WITHOUT_SUMS)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -64,17 +47,6 @@ def test_running_products_stay_where_they_leave_the_range(dtype: torch.dtype) ->
         x = torch.tensor(rows, dtype=torch.float64).to(dtype)
         check(torch.cumprod, x, 1, ops=WITHOUT_SUMS)
         check(torch.cumprod, x.repeat(1, 40), 1)
-
-
-@pytest.mark.parametrize("length", [15, 300, 5000])
-@pytest.mark.full
-def test_running_products_of_zeros_infinities_and_nan(length: int) -> None:
-    for value in (0.0, -0.0, math.inf, -math.inf, math.nan):
-        for other in (0.0, math.inf, 1e30):
-            x = drawn((length,)).mul_(-1)
-            x[length // 3], x[2 * length // 3 :] = value, other
-            check(torch.cumprod, x, 0)
-            check(torch.cumprod, x.flip(0), 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
@@ -102,28 +74,3 @@ def test_long_scans_are_rounded_once(name: str) -> None:
 def test_kernel_calls_grow_with_the_logarithm_of_the_length(name: str) -> None:
     counts = [kernel_calls(lambda: SCANS[name](torch.ones(length), 0), WITHOUT_SUMS) for length in (8192, 131_072)]  # noqa: B023
     assert counts[1] <= 2 * counts[0]
-
-
-def test_long_scans_write_their_results() -> None:
-    x = drawn((5000,))
-    check(lambda x, out: torch.cumprod(x, 0, out=out), x, torch.empty(0))
-    check(lambda x, a, b: torch.cummax(x, 0, out=(a, b)), x, torch.empty(5000), torch.empty(5000, dtype=torch.int64))
-    check(lambda x: x.cumprod_(0), x)
-    check(lambda x: torch.cumprod(x, 0, dtype=torch.float64), x)
-
-
-@pytest.mark.parametrize("name", SCANS)
-def test_gradients_of_long_scans(name: str) -> None:
-    def gradient(x: torch.Tensor) -> torch.Tensor:
-        found = SCANS[name](x, 0)
-        found = found[0] if isinstance(found, tuple) else found
-        (grad,) = torch.autograd.grad(found, x, torch.linspace(-1, 1, found.numel()))
-        return grad
-
-    check(gradient, drawn((5000,)).requires_grad_())
-
-
-def test_vandermonde_matrices_and_running_trapezoids() -> None:
-    x = drawn((700,))
-    check(lambda x: torch.linalg.vander(x, N=20), x)
-    check(torch.cumulative_trapezoid, x)
