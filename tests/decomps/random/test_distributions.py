@@ -1,4 +1,4 @@
-"""Random ops on Core ATen: eager's stream, seeds, generators, dtypes, layouts and errors; see also `test_random_distributions`."""
+"""Random ops on Core ATen: eager's stream, seeds, generators and warnings; see also `test_random_distributions`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from compare import outcome
 from on_core import CORE, check, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.eager.observe import significant_strides
 
 aten = torch.ops.aten
 
@@ -155,23 +153,6 @@ def test_dropouts_keep_what_eager_keeps(name: str, form: torch.memory_format) ->
         torch.testing.assert_close(got, expected)
 
 
-def test_a_training_run_with_dropout_has_eagers_losses() -> None:
-    def losses() -> Tensor:
-        torch.manual_seed(5)
-        model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(32, 1))
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        seen = []
-        for _ in range(5):
-            loss = model(torch.randn(16, 8)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            seen.append(loss.detach())
-        return torch.stack(seen)
-
-    torch.testing.assert_close(on_core(losses), losses(), rtol=1e-6, atol=1e-7)
-
-
 CONSTANT = {"bernoulli_ always", "bernoulli_ never", "bernoulli_ rare"}
 FACTORIES: dict[str, Callable[[Any], Tensor]] = {
     **{name: lambda g, run=run: run(torch.float32, 9, g) for name, run in STREAMS.items() if name not in CONSTANT},
@@ -239,80 +220,6 @@ def test_a_rule_that_hands_its_generator_on_is_not_frozen_into_a_program() -> No
 # -- types, shapes, layouts, refusals -------------------------------------------------------------------------------------
 
 
-def facts(run: Callable[[], Any]) -> Any:
-    kind, value = outcome(run)
-    if kind == "error":
-        return type(value)
-    return value.dtype, value.shape, significant_strides(value) if value.numel() else ()
-
-
-LAYOUTS: dict[str, Callable[[], Tensor]] = {
-    "0-dim": lambda: torch.zeros(()),
-    "empty": lambda: torch.zeros(0, 3),
-    "transposed": lambda: torch.zeros(3, 4).t(),
-    "sliced": lambda: torch.zeros(6, 4)[::2],
-    "channels last": lambda: torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
-    "permuted": lambda: torch.zeros(2, 3, 4).permute(2, 0, 1),
-}
-OF_A_TENSOR: dict[str, Callable[[Tensor], Tensor]] = {
-    "uniform_": lambda x: x.uniform_(),
-    "normal_": lambda x: x.normal_(1, 2),
-    "exponential_": lambda x: x.exponential_(),
-    "geometric_": lambda x: x.geometric_(0.5),
-    "cauchy_": lambda x: x.cauchy_(),
-    "log_normal_": lambda x: x.log_normal_(),
-    "bernoulli_": lambda x: x.bernoulli_(0.5),
-    "bernoulli_ by tensor": lambda x: x.bernoulli_(torch.tensor(0.5)),
-    "random_": lambda x: x.random_(),
-    "random_ up to": lambda x: x.random_(2),
-    "uniform": lambda x: aten.uniform.default(x),
-    "normal_functional": lambda x: aten.normal_functional.default(x),
-    "random.from": lambda x: getattr(aten.random, "from")(x, 0, 2),
-    "bernoulli": torch.bernoulli,
-    "bernoulli.p": lambda x: torch.bernoulli(x, 0.5),
-    "bernoulli.Tensor": lambda x: aten.bernoulli.Tensor(x, torch.tensor(0.5)),
-    "normal of tensors": lambda x: torch.normal(x, torch.ones(1)),
-    "normal of a mean": lambda x: torch.normal(x, 2.0),
-    "normal of a deviation": lambda x: torch.normal(2.0, x),
-    "rand_like": torch.rand_like,
-    "rand_like, contiguous": lambda x: torch.rand_like(x, memory_format=torch.contiguous_format),
-    "rand_like of float64": lambda x: torch.rand_like(x, dtype=torch.float64),
-    "randn_like": torch.randn_like,
-    "randint_like": lambda x: torch.randint_like(x, 2),
-    "randint_like of int8": lambda x: torch.randint_like(x, 0, 2, dtype=torch.int8),
-    "expanded": lambda x: x.expand(2, *x.shape).uniform_(),
-}
-ALL_TYPES = [*FLOATS, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool, torch.complex64, torch.complex128]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", OF_A_TENSOR)
-def test_types_shapes_strides_and_refusals_are_eagers(name: str) -> None:
-    run = OF_A_TENSOR[name]
-    for make in LAYOUTS.values():
-        assert facts(lambda: on_core(lambda: run(make()))) == facts(lambda: run(make()))  # noqa: B023 - called at once
-    for dtype in ALL_TYPES:
-        for count in (3, 0):
-            given = torch.zeros(count, dtype=dtype)
-            ours, theirs = given.clone(), given.clone()
-            assert facts(lambda: on_core(lambda: run(ours))) == facts(lambda: run(theirs)), (dtype, count)  # noqa: B023
-
-
-def test_in_place_returns_the_callers_own_tensor_and_keeps_its_neighbours() -> None:
-    base = torch.full((6, 4), -1.0)
-    part = base[::2]
-    assert on_core(lambda: part.uniform_()) is part
-    assert torch.all(base[::2] >= 0)
-    assert torch.all(base[1::2] == -1)
-
-
-def test_rrelu_of_a_permuted_input_is_contiguous() -> None:
-    for x in (torch.randn(4, 6, 4).transpose(1, 2), torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)):
-        check(F.rrelu, x, training=False)
-        check(lambda x: F.rrelu_(x, training=False), x)
-        assert on_core(lambda: F.rrelu(x, training=True)).is_contiguous()  # noqa: B023 - called at once
-
-
 def test_rrelu_keeps_its_slopes_in_the_noise() -> None:
     x = torch.linspace(-1, 1, 1000)
     torch.manual_seed(0)
@@ -326,18 +233,6 @@ def test_rrelu_keeps_its_slopes_in_the_noise() -> None:
         assert torch.all(slopes[x > 0] == 1)
         assert torch.equal(out, x * slopes)
     torch.testing.assert_close(on_core(lambda: aten.rrelu_with_noise(x, noise, 0.1, 0.3)), torch.where(x > 0, x, x * 0.2))
-
-
-def test_rrelu_without_writes_returns_eagers_results_where_it_does_not_sample() -> None:
-    for x in (torch.linspace(1, 2, 12).view(3, 4).t(), torch.empty(0, 3)):
-        check(lambda x: aten.rrelu_with_noise_functional(x, torch.zeros(x.shape), 0.1, 0.3, True), x)
-        check(lambda x: aten.rrelu_with_noise_functional(-x, torch.zeros(x.shape), 0.1, 0.3, False), x)
-
-
-def test_rrelu_checks_its_bounds_only_if_it_samples() -> None:
-    for x in (torch.ones(3), torch.tensor([1.0, -1.0])):
-        check(lambda x: aten.rrelu_with_noise(x, torch.empty_like(x), 2.0, 1.0, True), x)
-        check(lambda x: aten.rrelu_with_noise_(x, torch.empty_like(x), 2.0, 1.0, True), x)
 
 
 def test_dropout_scales_what_it_keeps() -> None:
@@ -427,16 +322,6 @@ def test_a_uniform_sample_of_0_gives_no_exponential_of_0(dtype: torch.dtype) -> 
     with ed.EagerDecompMode(zeros):
         drawn = torch.empty(4, dtype=dtype).exponential_()
     assert (drawn > 0).all()
-
-
-@pytest.mark.parametrize("ops", [CORE, ed.tiny(), ed.prims()])
-def test_normal_has_the_dtype_of_the_mean_and_refuses_negative_deviations(ops: ed.OpSet) -> None:
-    zeros = torch.zeros(2)
-    check(torch.normal, zeros.half(), zeros.double(), ops=ops)
-    check(torch.normal, zeros.double(), zeros.half(), ops=ops)
-    for std in (torch.tensor([1.0, -1.0]), torch.tensor([math.nan, 0.0])):
-        check(torch.normal, zeros, std, ops=ops)
-        check(torch.normal, 0.0, std, ops=ops)
 
 
 def test_a_bound_on_another_device_is_refused() -> None:
