@@ -233,20 +233,3 @@ def test_gradients_of_pooling() -> None:
     (want,) = torch.autograd.grad(out, x, torch.ones_like(out))
     grad, given = torch.ones_like(out).detach(), x.detach()
     close(under_the_mode(lambda: aten.max_pool2d_backward(grad, given, [3, 3], [2, 2], [1, 1])), want)
-
-
-@pytest.mark.parametrize("name", ["cummax", "cummin"])
-def test_running_extremes_are_written(name: str) -> None:
-    (x,) = made((3, 4), dtype=torch.float32)
-    values, indices = torch.empty(3, 4), torch.empty(3, 4, dtype=torch.int64)
-    under_the_mode(lambda: getattr(aten, f"_{name}_helper")(x, values, indices, 1))
-    close((values, indices), getattr(torch, name)(x, 1))
-
-
-def test_an_output_is_resized_on_its_device_alone() -> None:
-    x = torch.empty(0)
-    found = under_the_mode(lambda: aten._resize_output_(x, [2, 3], torch.device("cpu")))
-    assert found is x
-    assert x.shape == (2, 3)
-    with pytest.raises(RuntimeError, match="correct device"):
-        under_the_mode(lambda: aten._resize_output_(x, [2, 3], torch.device("meta")))
