@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import itertools
 from typing import Any
 
 import pytest
 import torch
-from on_core import CORE, check, on_core
+from on_core import CORE, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp.decomps.libraries.torchaudio import alignment, filters
 from eagerdecomp.rules.rule import make_rule
-
-installed = pytest.mark.skipif(
-    importlib.util.find_spec("torchaudio") is None, reason="torchaudio is not installed: its kernels are the oracle here"
-)
 
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -152,45 +146,3 @@ def test_a_rule_runs_linked_as_it_does_unlinked(fn: Any, schema: str, arguments:
 
 
 # -- torchaudio's own kernels -------------------------------------------------------------------------------------
-
-
-@installed
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_lfilter_as_torchaudio_has_it(shape: tuple[int, int, int, int], dtype: torch.dtype) -> None:
-    import torchaudio  # noqa: F401 - registers the op
-
-    arguments = [one.to(dtype) for one in filter_arguments(*shape, filled=True)]
-    check(torch.ops.torchaudio._lfilter_core_loop, *arguments)
-
-
-@installed
-def test_gradients_of_lfilter() -> None:
-    import torchaudio
-
-    inputs = drawn(2, 90), torch.tensor([[1, -0.5, 0.2], [1, 0.3, 0.1]]).double(), torch.tensor([[0.3, 0.2, 0.1]] * 2).double()
-
-    def run() -> tuple[Tensor, ...]:
-        leaves = [one.clone().requires_grad_() for one in inputs]
-        return torch.autograd.grad(torchaudio.functional.lfilter(*leaves, clamp=False).square().sum(), leaves)
-
-    for have, want in zip(on_core(run), run(), strict=True):
-        torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-9)
-
-
-@installed
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
-@pytest.mark.parametrize("blank", [0, 1])
-def test_forced_align_as_torchaudio_has_it(blank: int, dtype: torch.dtype) -> None:
-    """Ties among rounded scores too, and targets that hold the blank."""
-    import torchaudio  # noqa: F401 - registers the op
-
-    for seed in range(12):
-        log_probs = drawn(1, 7 + seed, 5, seed=seed).to(dtype)
-        target = torch.randint(5, (1 + seed % 4,), generator=torch.Generator().manual_seed(seed)).tolist()
-        for one in (log_probs, log_probs.round()):
-            arguments = (*align_arguments(one, target, torch.int32 if seed % 2 else torch.int64), blank)
-            want = torch.ops.torchaudio.forced_align(*arguments)
-            have = on_core(functools.partial(torch.ops.torchaudio.forced_align, *arguments))
-            assert torch.equal(have[0], want[0])
-            assert have[0].dtype is want[0].dtype
