@@ -85,48 +85,6 @@ def test_a_call_is_eagers(name: str) -> None:
     check_sparse(OTHERS[name])
 
 
-def test_the_gradient_of_a_product_is_eagers() -> None:
-    def of_dense() -> Any:
-        x = dense().requires_grad_()
-        (csr() @ x).pow(2).sum().backward()
-        return x.grad
-
-    def of_values() -> Any:
-        values = torch.tensor([3.0, 4, 5], requires_grad=True)
-        made = torch.sparse_csr_tensor(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), values, (2, 3))
-        (made @ dense()).pow(2).sum().backward()
-        return values.grad
-
-    check_sparse(of_dense, times=1)
-    check_sparse(of_values, times=1)
-
-
-def test_messages_pass_along_the_edges_of_a_graph() -> None:
-    """A layer as those of graph networks: an adjacency, made of coordinates, scaled by degrees, compressed, and multiplied."""
-
-    def run() -> Any:
-        torch.manual_seed(0)
-        edges, x = torch.tensor([[0, 1, 2, 2, 3], [1, 0, 3, 1, 2]]), torch.randn(4, 3)
-        layers = [torch.nn.Linear(3, 5), torch.nn.Linear(5, 2)]
-        optimizer = torch.optim.SGD([one for layer in layers for one in layer.parameters()], 0.1)
-        losses = []
-        for _ in range(2):
-            adjacency = torch.sparse_coo_tensor(edges, torch.ones(5), (4, 4)).coalesce()
-            degree = torch.sparse.sum(adjacency, 1).to_dense().clamp(min=1).rsqrt()
-            scaled = torch.sparse_coo_tensor(adjacency.indices(), degree[adjacency.indices()[0]], (4, 4)).to_sparse_csr()
-            hidden = x
-            for layer in layers:
-                hidden = torch.relu(scaled @ layer(hidden))
-            loss = hidden.pow(2).sum()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.detach())
-        return [losses, [layer.weight.detach() for layer in layers]]
-
-    check_sparse(run, times=1)
-
-
 @pytest.mark.parametrize("kernel", [None, torch.ops.aten._sparse_mm_reduce_impl.default])
 def test_an_op_of_the_set_that_takes_only_sparse_tensors_runs_its_kernel(kernel: Any) -> None:
     op = torch.ops.aten._sparse_mm_reduce_impl.default

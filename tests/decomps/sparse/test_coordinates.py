@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from on_dense_kernels import check_sparse, on_dense_kernels
 from torch import Tensor
 
-aten = torch.ops.aten
-
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 DTYPES = (
@@ -226,10 +224,6 @@ OTHERS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_call_is_eagers(name: str) -> None:
     check_sparse(OTHERS[name])
-
-
-def test_a_product_of_two_duplicates_is_of_their_sums() -> None:
-    check_sparse(lambda: (twice() * twice()).to_dense())
 
 
 def test_sums_of_what_is_not_coalesced_are_eagers_once_coalesced() -> None:

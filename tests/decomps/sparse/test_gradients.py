@@ -34,15 +34,6 @@ def test_the_gradient_of_a_look_up_is_a_row_for_each_index(options: dict[str, An
     check_sparse(lambda: looked_up(dtype, **options))
 
 
-def test_a_look_up_of_nothing_has_a_gradient_of_nothing() -> None:
-    def run() -> Any:
-        table = weight()
-        F.embedding(torch.zeros(0, dtype=torch.int64), table, sparse=True).sum().backward()
-        return table.grad
-
-    check_sparse(run)
-
-
 def bagged(mode: str, *, weighted: bool = False, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
     table, each = weight(dtype), (torch.arange(6.0) + 1).to(dtype).requires_grad_()
     given = {"mode": mode, "sparse": True, "per_sample_weights": each if weighted else None, **options}
@@ -95,29 +86,6 @@ def trained(name: str, dtype: torch.dtype, *, accumulated: int = 1, clipped: boo
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_training_is_eagers(name: str, dtype: torch.dtype) -> None:
     check_sparse(lambda: trained(name, dtype), times=1)
-
-
-@pytest.mark.parametrize("name", ["SGD", "SGD with momentum", "SparseAdam", "Adagrad"])
-def test_training_on_accumulated_and_clipped_gradients_is_eagers(name: str) -> None:
-    check_sparse(lambda: trained(name, torch.float32, accumulated=2), times=1)
-    check_sparse(lambda: trained(name, torch.float32, accumulated=2, clipped=True), times=1)
-
-
-def test_one_step_in_bfloat16_is_eagers() -> None:
-    """The roundings of several duplicates differ by the order in which they are added."""
-    check_sparse(lambda: (layer := weight(torch.bfloat16), F.embedding(torch.tensor([1, 1]), layer, sparse=True).sum().backward(),
-                          torch.optim.SGD([layer], 0.1).step(), layer.detach())[-1])  # fmt: skip
-
-
-def test_the_refusals_of_clip_grad_norm_are_eagers() -> None:
-    for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.get_total_norm):
-
-        def run(clip: Callable[..., Any] = clip) -> Any:
-            table = weight()
-            F.embedding(torch.tensor([1]), table, sparse=True).sum().backward()
-            return clip([table if clip is torch.nn.utils.clip_grad_norm_ else table.grad], 1.0)
-
-        check_sparse(run, times=1)
 
 
 # -- gradients of ops on sparse tensors -----------------------------------------------------------------------------------
