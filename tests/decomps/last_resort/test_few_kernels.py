@@ -1,9 +1,8 @@
-"""Core ops by fewer of them: to the bit where an identity says so, and nearer to the mathematics than eager's kernel elsewhere."""
+"""Core ops by fewer of them: nearer to the mathematics than eager's kernel."""
 
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,89 +24,16 @@ _BY_OP = {str(rule.op).removeprefix("aten."): rule for rule in families()["last_
 _DRAWS = torch.Generator().manual_seed(0)
 _COMPLEX = re.compile(r"\bc(32|64|128)\[")
 
-_ODD = torch.tensor(
-    [
-        0.0,
-        -0.0,
-        1,
-        -1,
-        0.5,
-        -0.5,
-        1.5,
-        -1.5,
-        2.5,
-        -2.5,
-        math.inf,
-        -math.inf,
-        math.nan,
-        1e-30,
-        -1e-5,
-        3.3e38,
-        -3.3e38,
-        8388609.0,
-        1000,
-    ]
-)
+_ODD = torch.tensor([0.0, 1, 0.5, 1.5, 2.5, math.inf, 3.3e38, 1e-5])
+_ODD = torch.cat([_ODD, -_ODD, torch.tensor([math.nan, 1e-30, 8388609.0])])
 _PLAIN = torch.randn(200, generator=_DRAWS)
 _WIDE = _PLAIN * torch.exp(8 * torch.randn(200, generator=_DRAWS))
-_X = torch.cat([_ODD, _PLAIN, _WIDE])
 _A, _B = torch.cat([_ODD.repeat_interleave(19), _WIDE]), torch.cat([_ODD.repeat(19), _PLAIN])
-_I = torch.cat([torch.tensor([2**63 - 1, -(2**63), 1, -1, 0, 7]), torch.randint(-(2**62), 2**62, (194,), generator=_DRAWS)])
-_J = torch.cat([torch.tensor([1, 1, -7, 2**62]), 2 * torch.randint(-25, 25, (196,), generator=_DRAWS) + 1])
-_ROWS = _X[:400].view(8, 50)
-
-#: Calls whose results are eager's to the bit.
-_EXACT: dict[str, list[tuple[Any, ...]]] = {
-    **{
-        f"{name}.Scalar": [(_X, 1.5), (_X, 2), (_I, 3), (_I, 2.5), (_X.bfloat16(), 0.1), ((_I % 200).byte(), 5)]
-        for name in ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder")
-    },
-    **{f"{name}.Tensor": [(_A, _B), (_I, _J), (_A, _B.double())] for name in ("ne", "lt", "le", "ge", "sub", "remainder")},
-    **{f"bitwise_{name}.Tensor": [(_I, _J), (_I.byte(), _J), (_I > 0, _J > 0)] for name in ("and", "xor")},
-    **{f"{name}.default": [(_A, _B), (_I, _J), (_A.half(), _B)] for name in ("maximum", "minimum")},
-    **{
-        f"{name}.default": [(_X,), (_X.half(),), (_X.double(),), (_I,), ((_I % 200).byte(),)]
-        for name in ("isnan", "neg", "abs", "sign", "ceil", "trunc", "round")
-    },
-    "reciprocal.default": [(_X,), (_X.double(),), (_J,)],
-    "pow.Tensor_Scalar": [(_X, 2), (_X, 3), (_X, 0.5), (_X, -1), (_I, 3)],
-    "amin.default": [(_ROWS, [1]), (_I.view(10, 20), [0, 1], True), (_J[:9] > 0, [0])],
-    **{f"{name}.dim": [(_ROWS, 1), (_I.view(10, 20), 0, True), (_J.view(20, 10) > 0, 1), (_X[0], 0)] for name in ("max", "min")},
-    **{f"{name}.default": [(_ROWS, 1), (_I.view(10, 20), None, True), (_PLAIN,)] for name in ("argmax", "argmin")},
-    "prod.dim_int": [(_J.view(20, 10), 1, True)],
-    "prod.default": [(_J[:7],)],
-    "flip.default": [(_ROWS, [0, 1]), (_X[0], [0])],
-    "scatter.value": [(_ROWS, 1, torch.tensor([[1, 2]]), 3.0)],
-    "topk.default": [(_PLAIN.view(20, 10), 3)],
-    "div.Tensor_mode": [
-        (_A[_A.abs() < 1e38], _B[_A.abs() < 1e38]),  # beyond, eager's vectorized fmod is NaN, and its quotient infinite
-        (_A.double(), _B.double()),
-        (_A.half(), _B.half()),
-        (_I, _J),
-        (_I.short(), _J.short() | 1),
-        (_J, _I | 1),
-    ],
-}
 
 
 def _on_its_own(name: str, args: tuple[Any, ...], **named: Any) -> Any:
     with torch._C._AutoDispatchBelowAutograd():
         return _BY_OP[name].fn(*args, **named)
-
-
-@pytest.mark.parametrize("name", sorted(_EXACT))
-def test_an_identity_is_eager_to_the_bit(name: str) -> None:
-    modes = [{"rounding_mode": mode} for mode in ("trunc", "floor")] if name == "div.Tensor_mode" else [{}]
-    for args in _EXACT[name]:
-        for named in modes:
-            got, want = _on_its_own(name, args, **named), _BY_OP[name].op(*args, **named)
-            assert_same(got, want)
-            # To the bit, but for the sign of NaN.
-            pairs = zip(got, want, strict=True) if isinstance(want, tuple) else [(got, want)]
-            for one, other in pairs:
-                assert torch.equal(one.nan_to_num(5.0), other.nan_to_num(5.0))
-                if other.dtype.is_floating_point and "imum" not in name:  # which of two zeros is greater no one says
-                    assert torch.equal(one.nan_to_num(5.0).signbit(), other.nan_to_num(5.0).signbit())
 
 
 _UNARY = "acos acosh asin asinh atanh cosh expm1 log10 log1p log2 rsqrt sigmoid sinh tan tanh"
@@ -174,50 +100,6 @@ def test_what_would_lose_accuracy_is_left_alone(name: str) -> None:
         _BY_OP[name].op(_PLAIN.double())
 
 
-@pytest.mark.parametrize("op", [torch.atan2, torch.maximum, torch.minimum, torch.fmax, torch.le, torch.ge, torch.remainder])
-def test_results_lie_as_the_operands(op: Callable[..., Tensor]) -> None:
-    x, y = torch.randn(4, 3, generator=_DRAWS), torch.randn(3, 4, generator=_DRAWS).t()
-    for left, right in (
-        (x, y),
-        (y, y),
-        (y, x.double()),
-        (x.double(), y),
-        (y, x.int()),
-        (x.expand(2, 4, 3), y),
-        (y[::2], x[::2].double()),
-    ):
-        check(op, left, right, ops=ed.tiny())
-
-
-@pytest.mark.full
-def test_flips_and_largest_elements_are_eagers_and_refuse_what_eager_refuses() -> None:
-    images = torch.randn(2, 3, 4, 5, generator=_DRAWS).to(memory_format=torch.channels_last)
-    for x in (images, images.transpose(0, 1), images > 0, torch.tensor(2.0), torch.zeros(0, 3)):
-        for dims in ([0], [-1], [0, 1], [0, 0], [7], []):
-            check(lambda x: torch.flip(x, dims), x, ops=ed.tiny())  # noqa: B023
-        for k in (0, 1, 9):
-            check(lambda x: torch.topk(x, k), x, ops=ed.tiny())  # noqa: B023
-    for op in (torch.bitwise_and, torch.bitwise_xor, torch.hypot, torch.remainder):
-        check(op, images, images, ops=ed.tiny())
-        check(op, images > 0, images < 1, ops=ed.tiny())
-    check(lambda x: torch.topk(x, 0), images.to(torch.complex64), ops=ed.tiny())
-
-
-@pytest.mark.parametrize("name", ["softplus", "mish", "logsigmoid", "tanhshrink"])
-def test_losses_and_activations_of_float64_have_a_route(name: str) -> None:
-    check(getattr(torch.nn.functional, name), _PLAIN.double(), ops=ed.tiny())
-
-
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
-@pytest.mark.parametrize("ops", [ed.tiny(), ed.prims()], ids=["tiny", "prims"])
-@pytest.mark.parametrize("name", ["sigmoid", "silu"])
-def test_a_complex_sigmoid_of_far_numbers_is_eagers(name: str, ops: ed.OpSet, dtype: torch.dtype) -> None:
-    """The exponential overflows in complex64."""
-    real, imaginary = torch.arange(-200.0, 201), torch.tensor([[0.0], [-0.0], [0.5], [-1.0], [50.0]])
-    x = torch.complex(*torch.broadcast_tensors(real, imaginary)).to(dtype)
-    check(getattr(torch.nn.functional, name), x, ops=ops)
-
-
 def test_means_and_variances_are_those_of_float64() -> None:
     x = 1000 + _PLAIN.view(10, 20)
     for name in ("var.correction", "var_mean.correction", "mean.dim"):
@@ -249,9 +131,3 @@ def test_the_planner_finds_the_tiny_set(monkeypatch: pytest.MonkeyPatch) -> None
     more += ("sparse_sampled_addmm.default", "_sparse_mm_reduce_impl.default")
     assert tiny - found == {f"aten.{name}" for name in more}
     assert found - tiny == {"aten.index_select.default"}
-
-
-@pytest.mark.parametrize("op", [operator.ilshift, operator.irshift, operator.lshift, operator.rshift])
-@pytest.mark.parametrize("by", [2, torch.tensor([1, 3, 2, 33], dtype=torch.int32)], ids=["a number", "a tensor"])
-def test_the_tiny_set_shifts_without_shifts(op: Callable[..., Any], by: Any) -> None:
-    check(lambda x: op(x.clone(), by), torch.tensor([1, 2, -7, 100], dtype=torch.int32), ops=ed.tiny())
