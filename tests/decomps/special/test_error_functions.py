@@ -10,7 +10,6 @@ import mpmath as mp
 import pytest
 import torch
 from accuracy import assert_accurate
-from on_core import kernel_calls
 from special_functions import erfcx, log_ndtr, ndtri
 from torch import Tensor
 
@@ -28,7 +27,6 @@ CASES: tuple[tuple[Callable[..., Tensor], Callable[[Any], Any], list[float], flo
     (special.log_ndtr, log_ndtr, [*LINE, -100.0, -1e4, *SEAMS[:-2]], 0.6, 6),
     (special.ndtri, ndtri, UNIT, 0.6, 6),
 )
-FUNCTIONS = [case[0] for case in CASES]
 
 
 @pytest.mark.parametrize(("function", "reference", "points", "single", "double"), CASES)
@@ -37,8 +35,3 @@ def test_accuracy(
 ) -> None:
     assert_accurate(function, reference, [(x,) for x in points if abs(x) > 1e-30], torch.float32, single)
     assert_accurate(function, reference, [(x,) for x in points], torch.float64, double)
-
-
-def test_kernel_calls() -> None:
-    x = torch.rand(4)
-    assert [kernel_calls(lambda f=function: f(x)) for function in FUNCTIONS] == [73, 74, 86, 114]

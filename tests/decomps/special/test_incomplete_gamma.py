@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 import torch
 from accuracy import assert_accurate
-from on_core import kernel_calls
 from special_functions import lower_incomplete_gamma, upper_incomplete_gamma
 from torch import Tensor
 
-FUNCTIONS = (torch.igamma, torch.igammac)
 DRAW = random.Random(0)
 
 
@@ -47,9 +45,3 @@ def test_accuracy(function: Callable[..., Tensor], reference: Callable[[Any, Any
     points, bound = REGIONS[region]
     assert_accurate(function, reference, [point for point in points if point[0] > 1e-30], torch.float32, 0.6)
     assert_accurate(function, reference, points, torch.float64, bound)
-
-
-@pytest.mark.full
-def test_kernel_calls() -> None:
-    tensors = (torch.rand(4), torch.rand(4, dtype=torch.float64))
-    assert [kernel_calls(lambda f=f, x=x: f(x, x)) for f in FUNCTIONS for x in tensors] == [508, 750] * 2
