@@ -58,13 +58,6 @@ def test_order_statistics_point_at_an_element_of_eagers_value(name: str, size: i
         assert torch.equal(indices, places)
 
 
-def test_medians_of_all_spread_their_gradient_over_equal_elements_as_in_eager() -> None:
-    torch.manual_seed(0)
-    for size in (16, 17, 100):
-        for run in (torch.median, torch.nanmedian):
-            check(lambda x: torch.autograd.grad(run(x.requires_grad_()), x)[0], torch.randint(0, 3, (size,)).double(), exact=True)  # noqa: B023
-
-
 @pytest.mark.parametrize("dim", [0, 1])
 def test_unique_slices_with_nan(dim: int) -> None:
     """docs/reference/limits.md: NaN last, each slice with one distinct, the others as eager has them without it."""
