@@ -40,15 +40,3 @@ def test_the_factor_is_unitary_and_leaves_a_positive_matrix(kind: str, shape: tu
     torch.testing.assert_close(positive, positive.mH, atol=near * top.item(), rtol=0)
     assert torch.linalg.eigvalsh(positive).min() >= -near * top
     torch.testing.assert_close(unitary @ positive, matrix, atol=near * top.item(), rtol=0)
-
-
-def test_the_factor_of_a_unitary_matrix_is_the_matrix() -> None:
-    unitary = torch.linalg.qr(rand(2, 12, 8, dtype=torch.float64))[0]
-    torch.testing.assert_close(unitary_factor(3 * unitary), unitary)
-
-
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_there_is_none_for_numbers_that_are_not_finite(bad: float) -> None:
-    matrix = torch.eye(3).expand(2, 3, 3).clone()
-    matrix[1, 1, 1] = bad
-    assert unitary_factor(matrix) is None

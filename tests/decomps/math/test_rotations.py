@@ -16,20 +16,6 @@ def rand(*shape: int, dtype: torch.dtype) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [1, 2, 7, 16])
-def test_what_is_rotated_is_diagonal(size: int, dtype: torch.dtype) -> None:
-    matrix = rand(3, size, size, dtype=dtype)
-    matrix = matrix + matrix.mH
-    found = rotations.diagonalized(matrix)
-    assert found is not None
-    basis, values = found
-    near = 20 * size * torch.finfo(dtype).eps
-    torch.testing.assert_close(basis.mH @ basis, torch.eye(size, dtype=dtype).expand(3, size, size), atol=near, rtol=0)
-    work = basis.mH @ matrix @ basis
-    torch.testing.assert_close(work, torch.diag_embed(values).to(dtype), atol=near * work.abs().max().item(), rtol=0)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_logarithm_has_the_same_eigenvectors_and_orders_them_alike(dtype: torch.dtype) -> None:
     basis = torch.linalg.qr(rand(30, 30, dtype=dtype))[0]
     values = torch.logspace(0, -4, 30, dtype=dtype.to_real())
@@ -42,19 +28,6 @@ def test_a_logarithm_has_the_same_eigenvectors_and_orders_them_alike(dtype: torc
     slopes = logarithms.diff() / values.log().diff() * torch.tensor(4.0).log()
     torch.testing.assert_close(slopes, torch.ones_like(slopes), atol=0.6, rtol=0)
     assert rotations.logarithm_of(torch.eye(30, dtype=dtype).unsqueeze(0)) is None
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("gram", [False, True])
-def test_a_fixed_number_of_steps_rotates_as_well(gram: bool, dtype: torch.dtype) -> None:
-    matrix = rand(3, 9, 7, dtype=dtype)
-    matrix = matrix if gram else matrix[:, :7] + matrix[:, :7].mH
-    basis, image, values = rotations.diagonalized_blindly(matrix, gram)
-    near = 150 * torch.finfo(dtype).eps
-    torch.testing.assert_close(image, matrix @ basis, atol=near, rtol=near)
-    work = (image if gram else basis).mH @ image
-    torch.testing.assert_close(work, torch.diag_embed(values).to(dtype), atol=near * work.abs().max().item(), rtol=0)
 
 
 @pytest.mark.parametrize("short", [False, True])
@@ -78,21 +51,6 @@ def test_a_long_step_is_shortened(count: int) -> None:
     found, length = rotations._rotation(skew, torch.eye(6, dtype=torch.float64), False)
     assert length > 10
     assert torch.linalg.matrix_norm(found.mT @ found - torch.eye(6), 2).max() < 1e-3
-
-
-def test_equal_values_turn_by_an_eighth_each_way() -> None:
-    matrix = torch.tensor([[[2.0, 1.0], [1.0, 2.0]]])
-    found = rotations.diagonalized(matrix)
-    assert found is not None
-    torch.testing.assert_close(found[1].sort()[0], torch.tensor([[1.0, 3.0]]))
-    torch.testing.assert_close(found[0].abs(), torch.full((1, 2, 2), 0.5**0.5))
-
-
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_there_is_none_for_numbers_that_are_not_finite(bad: float) -> None:
-    matrix = torch.eye(3).expand(2, 3, 3).clone()
-    matrix[1, 1, 1] = bad
-    assert rotations.diagonalized(matrix) is None
 
 
 def test_the_loop_ends_where_rounding_errors_are_larger_than_it_thinks(monkeypatch: pytest.MonkeyPatch) -> None:

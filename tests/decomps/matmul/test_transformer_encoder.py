@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from on_core import check, kernel_calls, on_core
-from torch import nn
-
-import eagerdecomp as ed
 
 aten = torch.ops.aten
 
@@ -34,29 +31,6 @@ def test_masked_softmax_along_any_dimension(mask_type: int, shape: tuple[int, ..
         got = on_core(lambda: aten._masked_softmax(strided, mask, dim, mask_type))  # noqa: B023 - called at once
         assert got.stride() == aten._masked_softmax(strided, mask, dim, mask_type).stride()
         torch.testing.assert_close(got, aten._masked_softmax(x, mask, dim, mask_type), equal_nan=True, check_stride=False)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-@pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-def test_encoder_layer(norm_first: bool, activation: str, masked: bool, dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(8, 2, 16, activation=activation, norm_first=norm_first, batch_first=True, dtype=dtype).eval()
-    x = torch.randn(3, 5, 8, dtype=dtype)
-    mask = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1) if masked else None
-
-    def run() -> torch.Tensor:
-        with torch.inference_mode():
-            return layer(x, mask)
-
-    want = run()
-    with ed.EagerDecompMode(ed.core_aten()) as mode:
-        run()
-    assert "aten._transformer_encoder_layer_fwd.default" in mode.stats(), "the fused path was not taken: this test tests nothing"
-    for _ in range(3):
-        torch.testing.assert_close(on_core(run), want)
 
 
 def parameters(width: int) -> tuple[torch.Tensor, ...]:
