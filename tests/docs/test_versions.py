@@ -63,5 +63,5 @@ def test_failed_tests_run_again_and_count_once(tool: Any, monkeypatch: pytest.Mo
     before = {"torch": "9.9.0", "default": {"passed": 3, "known": {"x": 2}, "failed": ["a", "b", "c"]}}
     assert tool.again(before) == {"torch": "9.9.0", "default": {"passed": 4, "known": {"x": 3}, "failed": ["c"]}}
     assert asked == [["a", "b", "c"]]
-    name = tool._node_id("tests.decomps.test_private_dense_ops.TestRange", "test_refuses[1]")
-    assert name == "tests/decomps/test_private_dense_ops.py::TestRange::test_refuses[1]"
+    name = tool._node_id("tests.decomps.test_private_dense_ops.TestIntMm", "test_out[1]")
+    assert name == "tests/decomps/test_private_dense_ops.py::TestIntMm::test_out[1]"

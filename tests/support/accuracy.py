@@ -75,16 +75,3 @@ def largest_errors(function: Function, dtype: torch.dtype, count: int, seed: int
     found = errors(function.call, function.reference, points, dtype, function.error_scale)
     (ours, _, ours_at), (_, eagers, eagers_at) = max(found), max(found, key=lambda item: item[1])
     return LargestErrors(ours, ours_at, eagers, eagers_at)
-
-
-def assert_accurate(
-    function: Callable[..., Tensor],
-    reference: Callable[..., Any],
-    points: Sequence[tuple[float, ...]],
-    dtype: torch.dtype,
-    bound: float,
-) -> None:
-    """Assert that at each point our error is at most `bound` ulps, or at most twice eager's."""
-    found = errors(function, reference, points, dtype)
-    worse = [item for item in found if not item[0] <= max(bound, 2 * item[1])]
-    assert not worse, f"ours, eager's, at: {sorted(worse, reverse=True)[:3]}"

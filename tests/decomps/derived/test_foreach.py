@@ -1,9 +1,8 @@
-"""Foreach ops on Core ATen: every overload runs torch's own per-tensor ops, in place where it says so, with torch's errors."""
+"""Foreach ops on Core ATen: every overload has a rule; small tensors are joined, and each in turn where memory is shared."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,8 +12,7 @@ from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp._torch.modes import DispatchMode
-from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel, op_names, packet_overloads
+from eagerdecomp._torch.ops import OpOverload, op_names, packet_overloads
 from eagerdecomp.decomps.derived import foreach
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules import stacks
@@ -26,7 +24,6 @@ EVERY_OVERLOAD = [
     for name in sorted({name.partition(".")[0] for name in op_names() if name.startswith("aten::_foreach_")})
     for op in packet_overloads(name)
 ]
-FUNCTIONAL_AND_INPLACE = [op for op in EVERY_OVERLOAD if not facts_of(op).is_out]
 OUT = [op for op in EVERY_OVERLOAD if facts_of(op).is_out]
 RULES = {op: rule for op in EVERY_OVERLOAD for rule in foreach.rules_for(op)}
 
@@ -38,59 +35,10 @@ def of_size(*shape: int) -> Tensor:
     return torch.rand(shape) * 0.8 + 0.1
 
 
-def sample(op: OpOverload, count: int = 3) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments of `op` for lists of `count` tensors: a matrix, its transpose, one without elements, then vectors."""
-    args: list[Any] = []
-    named: dict[str, Any] = {}
-    some = lambda: [of_size(2, 2), of_size(2, 2).t(), of_size(0, 2), of_size(3)][:count]  # noqa: E731
-    for argument in facts_of(op).arguments:
-        if argument.name in ("memory_format", "dtype", "non_blocking", "out"):
-            continue
-        if argument.holds_tensors and argument.is_list:
-            value: Any = some()[:2] if op._schema.name in ("aten::_foreach_mm", "aten::_foreach_max") else some()
-        elif argument.holds_tensors:
-            value = torch.tensor([1.5] * count) if "addc" in str(op) else torch.tensor(1.5)
-        else:
-            value = [1.25, 2, 3.0, -1][:count] if argument.is_list else 1.25
-        if argument.kwarg_only:
-            named[argument.name] = value
-        else:
-            args.append(value)
-    return args, named
-
-
-class Calls(DispatchMode):
-    """Notes each op with its arguments, tensors by shape."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: list[Any] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        shown = {k: v for k, v in (kwargs or {}).items() if v is not None}
-        self.made.append((str(func), [tuple(a.shape) if isinstance(a, Tensor) else a for a in args], shown))
-        return func(*args, **(kwargs or {}))
-
-
 def test_every_overload_has_a_rule() -> None:
     assert {str(op) for op in EVERY_OVERLOAD} - {str(op) for op in RULES} <= WITHOUT_RULE | {
         str(op) for op in OUT if "_copy.out" in str(op) or "_zero.out" in str(op)
     }
-
-
-@pytest.mark.parametrize("op", [op for op in FUNCTIONAL_AND_INPLACE if op in RULES], ids=str)
-def test_calls_per_tensor_what_torchs_own_loop_calls(op: OpOverload) -> None:
-    if not has_kernel(op, "CompositeExplicitAutograd"):
-        pytest.skip("torch has no loop of its own")
-    args, named = sample(op)
-    ours, theirs = Calls(), Calls()
-    with theirs:
-        call_at_key(op, "CompositeExplicitAutograd")(*args, **named)
-    args, named = sample(op)
-    with ours:
-        RULES[op](*args, **named)
-    reads = ("aten.select.int", "aten._local_scalar_dense.default")
-    assert [made for made in ours.made if made[0] not in reads] == theirs.made
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rules for torchaudio's ops: by loops, and by its own kernels where it is installed."""
+"""Rules for torchaudio's ops, by loops."""
 
 from __future__ import annotations
 
@@ -143,6 +143,3 @@ def test_a_rule_runs_linked_as_it_does_unlinked(fn: Any, schema: str, arguments:
         assert not seen.outside(CORE)
     want = fn(*[one.clone() if isinstance(one, Tensor) else one for one in arguments])
     torch.testing.assert_close(have, want, rtol=0, atol=0)
-
-
-# -- torchaudio's own kernels -------------------------------------------------------------------------------------

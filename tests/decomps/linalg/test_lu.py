@@ -33,9 +33,6 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
-# -- triangular systems -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(16, 16), (17, 17), (2, 33, 33)])
 @pytest.mark.parametrize("upper", [False, True])

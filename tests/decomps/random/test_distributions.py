@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -217,7 +215,7 @@ def test_a_rule_that_hands_its_generator_on_is_not_frozen_into_a_program() -> No
     assert torch.equal(*drawn_twice)
 
 
-# -- types, shapes, layouts, refusals -------------------------------------------------------------------------------------
+# -- what is drawn ----------------------------------------------------------------------------------------------------
 
 
 def test_rrelu_keeps_its_slopes_in_the_noise() -> None:
@@ -298,22 +296,6 @@ def test_integers_beyond_the_exact_range_of_a_dtype_warn_as_in_eager(bounds: tup
         want = _warned(run)
         with ed.EagerDecompMode(CORE):
             assert [_warned(run) for _ in range(2)] == [want, want], name
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("call", ["rand_like(torch.ones(2), dtype=half)", "rand(2, dtype=half, generator=torch.Generator())"])
-def test_complex32_warns_as_in_eager(call: str) -> None:
-    """In a process of its own, since torch warns once for each process."""
-    script = (
-        "import torch, warnings, eagerdecomp as ed\n"
-        "half = torch.complex32\n"
-        "with warnings.catch_warnings(record=True) as caught, ed.EagerDecompMode(ed.core_aten()):\n"
-        "    warnings.simplefilter('always')\n"
-        f"    torch.{call}\n"
-        "print(*(str(one.message).split(' (Trig')[0] for one in caught if 'Half' in str(one.message)), sep='|')\n"
-    )
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "ComplexHalf support is experimental and many operators don't support it yet."
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
