@@ -31,13 +31,35 @@ OF_EVERY_LENGTH: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OF_EVERY_LENGTH)
+#: Those that leave no program at all.
+BY_NONE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "unbind, split, unfold": lambda x: (x.unbind(), x.split(2), x.unfold(-1, 2, 1)),
+    "stack": lambda x: (torch.stack([x, x + x, x]), torch.stack([x.t()] * 3)),
+    "roll, triu": lambda x: (x.roll(1, 0), x.triu()),
+    "select_backward": lambda x: torch.ops.aten.select_backward(x[0], [len(x), x.size(1)], 0, 1),
+    "slice_backward": lambda x: torch.ops.aten.slice_backward(x, [len(x) + 2, x.size(1)], 0, 1, len(x) + 1, 1),
+    "arange": lambda x: (torch.arange(x.size(1)), torch.arange(1, x.size(1))),
+    "like another": lambda x: (torch.zeros_like(x), torch.ones_like(x), torch.empty_like(x.t()), x.new_zeros(x.size(1))),
+    "zeros, ones": lambda x: (torch.zeros(x.size(1)), torch.ones(x.size(1), 2)),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x[..., None], 2),
+    "safe softmax": lambda x: torch.ops.aten._safe_softmax(x, 1),
+}
+
+
+@pytest.mark.parametrize("name", [*OF_EVERY_LENGTH, *BY_NONE])
 def test_lengths_leave_no_programs(name: str) -> None:
     cache = ed.ProgramCache()
     with ed.EagerDecompMode(CORE, cache=cache):
         for length in range(4, 12):
-            x = torch.randn(4, length, requires_grad=True)
-            result = OF_EVERY_LENGTH[name](x)
-            if result.requires_grad:
+            x = torch.randn(4, length, requires_grad=name in OF_EVERY_LENGTH)
+            result = (OF_EVERY_LENGTH | BY_NONE)[name](x)
+            if isinstance(result, torch.Tensor) and result.requires_grad:
                 result.sum().backward()
-    assert cache.info().programs <= 2
+    assert cache.info().programs <= (2 if name in OF_EVERY_LENGTH else 0)
+
+
+def test_windows_that_are_chosen_at_random_leave_no_index_to_read() -> None:
+    with ed.EagerDecompMode(CORE) as mode:
+        for _ in range(3):
+            torch.ops.aten.fractional_max_pool2d(torch.rand(2, 3, 5, 7), [2, 2], [2, 2], torch.rand(2, 3, 2))
+    assert mode.stats().total.bypassed == 0

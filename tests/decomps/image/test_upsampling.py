@@ -1,4 +1,4 @@
-"""Upsampling: positions that round, pictures of bytes, and a backend with one of two kernels."""
+"""Upsampling: positions that round, and pictures of bytes."""
 
 from __future__ import annotations
 
@@ -35,18 +35,6 @@ def test_indices_far_from_the_start_are_rounded_as_by_eager(name: str, size: int
         steepest = 4 * x.abs().max().item()  # of the curve between two entries, of any of the modes
         atol = 2 * torch.finfo(x.dtype).eps * size * steepest
         torch.testing.assert_close(on_core(lambda: op(x, *options), WITHOUT_VEC), op(x, *options), rtol=1e-5, atol=atol)
-
-
-@pytest.mark.parametrize("half", ["forward", "backward"])
-def test_training_where_the_set_holds_one_of_the_pair(half: str) -> None:
-    held = aten.upsample_bicubic2d.default if half == "forward" else aten.upsample_bicubic2d_backward.default
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        leaf = x.detach().requires_grad_()
-        (torch.nn.functional.interpolate(leaf, size=(7, 5), mode="bicubic") ** 2).sum().backward()
-        return leaf.grad  # type: ignore[return-value]
-
-    check(run, torch.rand(2, 3, 4, 5), ops=CORE | ed.OpSet([held]))
 
 
 #: Fractional scales with which positions in float64 come near to integers: eager rounds them to float32 before ``floorf``.

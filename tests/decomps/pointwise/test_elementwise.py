@@ -1,12 +1,10 @@
-"""Promotion of dtypes is torch's; tensors like another leave no programs."""
+"""Promotion of dtypes is torch's."""
 
 from __future__ import annotations
 
 import torch
 from compare import outcome
-from on_core import CORE
 
-import eagerdecomp as ed
 from eagerdecomp.eager.promotion import promote_types, promoted
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -26,12 +24,3 @@ def test_promotion_is_torchs() -> None:
                 operands = [torch.empty([1] * dims, dtype=left), torch.empty([1] * others, dtype=right)]
                 want, got = outcome(lambda one=operands: torch.result_type(*one)), outcome(lambda one=operands: promoted(one))
                 assert str(got) == str(want), (left, dims, right, others)
-
-
-def test_tensors_like_another_leave_no_programs() -> None:
-    cache = ed.ProgramCache()
-    with ed.EagerDecompMode(CORE, cache=cache):
-        for length in range(1, 5):
-            for make in (torch.zeros_like, torch.ones_like, torch.empty_like):
-                make(torch.rand(length))
-    assert cache.info().programs == 0

@@ -1,17 +1,14 @@
-"""Factories, and what moves pixels: by the default type of the moment, and by no program for each size."""
+"""Factories by the default type of the moment, and what reaches prims."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from on_core import CORE, on
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import eagerdecomp as ed
-
-aten = torch.ops.aten
 
 PRIMS = ed.prims()
 
@@ -38,12 +35,3 @@ def test_the_default_type_is_asked_at_every_call() -> None:
             assert torch.zeros(2).dtype is torch.ones(2).dtype is torch.float64
         finally:
             torch.set_default_dtype(torch.float32)
-
-
-def test_none_of_them_leaves_a_program_for_each_size() -> None:
-    with on(CORE) as (mode, _):
-        for size in range(3, 9):
-            torch.zeros(size), torch.ones(size, 2), torch.ones(2).new_zeros(size)
-            x = torch.randn(4, size, 2)
-            F.pixel_shuffle(x, 2), torch.empty_like(x.transpose(0, 1)), aten._safe_softmax(x, 1)
-    assert mode.stats().total.misses == 0

@@ -1,10 +1,9 @@
-"""CTC on a backend with one of two kernels, of unlikely paths, and what it costs."""
+"""CTC of unlikely paths, and what it costs."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 from on_core import CORE, check, kernel_calls
@@ -35,14 +34,6 @@ def loss_and_gradient(log_probs: Tensor, targets: Tensor, inputs: Any, lengths: 
 def test_very_unlikely_paths_keep_their_gradient() -> None:
     log_probs, targets = case([40, 40], [6, 4])
     check(loss_and_gradient, (log_probs * 60).log_softmax(-1), targets, [40, 40], [6, 4], reduction="none")
-
-
-@pytest.mark.parametrize("native", ["_ctc_loss", "_ctc_loss_backward"])
-def test_a_backend_with_one_of_the_two_trains_right(native: str) -> None:
-    inputs, lengths = [7, 5, 6], [3, 0, 2]
-    half = CORE | {f"aten.{native}"}
-    for zero_infinity in (False, True):
-        check(loss_and_gradient, *case(inputs, lengths), inputs, lengths, ops=half, zero_infinity=zero_infinity)
 
 
 def test_what_it_costs_grows_by_six_calls_a_step() -> None:
