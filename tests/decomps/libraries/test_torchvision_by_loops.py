@@ -63,12 +63,6 @@ def test_nms_works_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     assert on_core(lambda: nms.nms(dets, scores, 0.2)).tolist() == [0, 2, 4, 6, 8, 10]
 
 
-def test_nms_of_no_boxes() -> None:
-    found = on_core(lambda: nms.nms(torch.zeros(0, 4), torch.zeros(0), 0.5))
-    assert found.shape == (0,)
-    assert found.dtype is torch.int64
-
-
 @pytest.mark.parametrize(
     ("dets", "scores", "words"),
     [

@@ -105,22 +105,16 @@ def test_follows_eagers_own_stream(name: str, dtype: torch.dtype, count: int) ->
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
-def test_complex_numbers_follow_eagers_own_stream(dtype: torch.dtype) -> None:
+def test_complex_numbers_and_masks_follow_eagers_own_stream(dtype: torch.dtype) -> None:
     for run in (
         lambda: torch.rand(9, dtype=dtype),
         lambda: torch.randn(9, dtype=dtype),
         lambda: torch.zeros(9, dtype=dtype).uniform_(1, 2),
+        *(lambda t=t: torch.zeros(1000, dtype=t).bernoulli_(0.3) for t in (torch.int64, torch.uint8, torch.bool)),
     ):
         torch.manual_seed(5)
         want = run()
         assert_eagers_numbers(drawn(run, 5), want)
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
-def test_masks_of_other_types_are_eagers(dtype: torch.dtype) -> None:
-    torch.manual_seed(5)
-    want = torch.zeros(1000, dtype=dtype).bernoulli_(0.3)
-    assert torch.equal(drawn(lambda: torch.zeros(1000, dtype=dtype).bernoulli_(0.3), 5), want)
 
 
 DROPOUTS: dict[str, Callable[[Tensor], Tensor]] = {
