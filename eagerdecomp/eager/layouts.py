@@ -172,9 +172,17 @@ def _as_empty_like(position: int) -> Wanted:
 
 
 def _as_ldexp(result: Tensor, self: Tensor, other: Tensor) -> Sequence[int] | None:
-    """Return the strides of ``empty_like``, which eager's iterator resizes if the exponents have another shape."""
-    alike = result.shape == self.shape
+    """Return the strides of ``empty_like``, which eager's iterator resizes if the exponents have another shape.
+
+    Exponents that are no integers, and integers to be scaled, take eager's `mul`.
+    """
+    alike = result.shape == self.shape and self.dtype.is_floating_point and not other.dtype.is_floating_point
     return _as_empty_like(0)(result, self, other) if alike else as_operands(2, promotes=False)(result, self, other)
+
+
+def _as_addr(result: Tensor, self: Tensor, vec1: Tensor, vec2: Tensor, *args: Any) -> Sequence[int] | None:
+    """Return the strides of the iterator, of which `self` is an operand even if `beta` is 0."""
+    return None if keep_strides([self]) else iterator_strides(result.shape, [self, vec1.unsqueeze(-1), vec2], None)
 
 
 def _heads_last(result: Tensor, *args: Any) -> Sequence[int] | None:
@@ -336,6 +344,7 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
     (as_operands(2, promotes=False), "complex polar"),
     (_as_compared, "logical_and logical_or logical_xor"),
     (_as_ldexp, "ldexp.Tensor"),
+    (_as_addr, "addr"),
     (_as_operands_unless_reduced(1), "soft_margin_loss"),
     (_as_operands_unless_reduced(2), "mse_loss smooth_l1_loss"),
     (as_operands(3), "lerp.Tensor"),
