@@ -11,7 +11,6 @@ from torch import Tensor
 
 from eagerdecomp.conformance.checks import compared, refuses
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import in_layout
 from eagerdecomp.conformance.spec import EXACT, Call, Skip, Spec, TestedKernel
 
 aten = torch.ops.aten
@@ -31,11 +30,6 @@ def overwriting(one: Tensor) -> Tensor:
     result = one.abs()
     one.zero_()
     return result
-
-
-def beside(one: Tensor) -> Tensor:
-    one.as_strided((1,), (1,), 0).fill_(5.0)  # before the view
-    return aten.abs(one)
 
 
 @pytest.mark.parametrize(
@@ -108,64 +102,6 @@ def test_a_list_that_is_sorted_in_place_is_found() -> None:
     assert kind(aten.sum.dim_IntList, total, x(), [0, 1]) is None
 
 
-def test_a_write_next_to_a_view_is_found() -> None:
-    given = in_layout(x().flatten(), (2, 3), "guarded")
-    assert kind(aten.abs.default, beside, given) == "memory"
-    assert kind(aten.abs.default, aten.abs.default, given) is None
-
-
-def test_a_read_next_to_a_view_changes_the_values() -> None:
-    given = in_layout(x().flatten(), (2, 3), "strided")
-    assert kind(aten.abs.default, lambda one: aten.abs(one.as_strided((2, 3), (3, 1))), given) == "values"
-
-
-@pytest.mark.parametrize(
-    ("run", "expected"),
-    [
-        (aten.view.default, None),
-        (lambda one, size: one.clone().view(size), "aliasing"),
-        (lambda one, size: one.as_strided(size, (1, 3)), "strides"),
-        (lambda one, size: one.as_strided((2, 2), (2, 1), 1), "shape"),
-    ],
-)
-def test_a_view_shares_memory_where_eagers_does(run: Callable[..., Any], expected: str | None) -> None:
-    assert kind(aten.view.default, run, x(), [3, 2]) == expected
-
-
-def test_in_place_results_are_compared_and_must_be_the_argument() -> None:
-    assert kind(aten.add_.Tensor, aten.add_.Tensor, x(), x()) is None
-    assert kind(aten.add_.Tensor, lambda one, other: one.add_(other, alpha=2), x(), x()) == "values"
-    assert kind(aten.add_.Tensor, lambda one, other: one.add_(other).view(2, 3), x(), x()) == "aliasing"
-
-
-@pytest.mark.parametrize(("strides", "expected"), [((40, 1, 5, 1), None), ((40, 7, 5, 1), "strides"), ((40, 40, 5, 1), "strides")])
-def test_copies_of_one_channel_must_keep_the_memory_format(strides: tuple[int, ...], expected: str | None) -> None:
-    image = torch.rand(2, 1, 8, 5).as_strided((2, 1, 8, 5), (40, 1, 5, 1))
-    assert kind(aten.clone.default, lambda one: torch.empty_strided(one.shape, strides).copy_(one), image) == expected
-
-
-def test_other_strides_in_a_dimension_of_size_1_are_accepted_if_the_memory_format_is_the_same() -> None:
-    assert kind(aten.abs.default, lambda one: torch.empty_strided((1, 3), (7, 1)).copy_(one.abs()), torch.rand(1, 3)) is None
-    rows = torch.rand(2, 1, 8, 5)
-    assert kind(aten.abs.default, lambda one: torch.empty_strided(one.shape, (40, 7, 5, 1)).copy_(one.abs()), rows) is None
-
-
-def test_results_that_overlap_are_found_where_strides_are_free() -> None:
-    spec = Spec(lambda draw: Call([]), EXACT)
-    ones = torch.ones(3)
-    assert kind(aten.abs.default, lambda one: torch.ones(1).expand(3), ones, spec=spec) == "strides"
-
-
-def test_a_call_that_eager_rejects_must_raise() -> None:
-    assert kind(aten.view.default, lambda one, size: one.flatten()[:4].view(size), x(), [2, 2]) == "errors"
-    assert kind(aten.view.default, aten.view.default, x(), [2, 2]) is None
-
-
-def test_dtypes_without_an_eager_kernel_are_not_checked() -> None:
-    with pytest.raises(Skip, match="not implemented"):
-        kind(aten.tril.default, lambda one: one, torch.ones(2, 2, dtype=torch.float8_e4m3fn))
-
-
 def test_calls_that_a_backend_does_not_support_are_not_checked() -> None:
     call = Call([x()])
     kernel = TestedKernel(aten.abs.default, lambda one: one, aten.abs.default, claims=lambda one: one.dtype is torch.int64)
@@ -202,18 +138,6 @@ def test_not_implemented_in_eager_is_checked_only_if_eager_rejects_the_call_by_d
     else:  # nobody wrote such a kernel for the CPU, which says nothing of others
         with pytest.raises(Skip):
             tried(op)
-
-
-def test_the_message_of_a_kernel_ends_the_sentence() -> None:
-    """It may end with a period, or be cut."""
-
-    def run(one: Tensor) -> Tensor:
-        raise RuntimeError("Use another. Or none.")
-
-    call = Call((x(),), {})
-    found = compared(TestedKernel(aten.abs.default, run, aten.abs.default), Spec(lambda draw: call, EXACT), call)
-    assert found is not None
-    assert found.message == "eager returns, and the kernel raises RuntimeError: Use another. Or none."
 
 
 def test_a_call_for_which_eager_has_no_kernel_is_skipped_in_one_sentence() -> None:

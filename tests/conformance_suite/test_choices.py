@@ -41,10 +41,6 @@ def drawn_of(draw: Draw) -> tuple[object, ...]:
     return drawn(Draw(draw.choices))
 
 
-def test_without_choices_the_first_options_are_used() -> None:
-    assert drawn(Draw()) == ("a", "u", 0, 0, False, 0)
-
-
 def test_equal_seeds_generate_equal_cases() -> None:
     def cases(seed: int) -> list[tuple[object, ...]]:
         coverage = Coverage(seed)
@@ -63,14 +59,6 @@ def test_every_pair_of_the_first_choices_occurs_early() -> None:
     assert max(pairs.values()) < 6 * min(pairs.values())
 
 
-def test_other_values_change_nothing_but_seeds() -> None:
-    draw = Draw(coverage=Coverage(1))
-    *same, seed = drawn(draw)
-    *other, changed = drawn(Draw(draw.with_other_values(1)))
-    assert same == other
-    assert seed != changed
-
-
 @pytest.mark.full
 @given(st.lists(st.integers(0, 20), min_size=3, max_size=8))
 def test_the_simplest_case_still_fails(choices: list[int]) -> None:
@@ -82,9 +70,3 @@ def test_the_simplest_case_still_fails(choices: list[int]) -> None:
         assert fails(found)
         assert sum(found) == 10
         assert all(not fails([*found[:place], one - 1, *found[place + 1 :]]) for place, one in enumerate(found) if one)
-
-
-def test_shrinking_ends_after_a_number_of_attempts() -> None:
-    asked = []
-    simplest([50] * 20, lambda attempt: asked.append(1) is None, 7)
-    assert len(asked) == 7

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from conformance_reports import absent_verdict, example_report, report_strategy, right_verdict, skipped_verdict, wrong_verdict
-from hypothesis import assume, given
+from hypothesis import given
 
 from eagerdecomp.conformance.comparing import Change, compare
 from eagerdecomp.conformance.results import Report, Verdict
@@ -20,16 +20,8 @@ ADD = "aten.add.Tensor"
         (right_verdict(ADD), wrong_verdict(ADD), Change(ADD, "right", "wrong", ("values",), (), "worse")),
         (wrong_verdict(ADD), right_verdict(ADD), Change(ADD, "wrong", "right", (), ("values",), "better")),
         (absent_verdict(ADD), right_verdict(ADD), Change(ADD, "absent", "right", (), (), "better")),
-        (absent_verdict(ADD), wrong_verdict(ADD), Change(ADD, "absent", "wrong", ("values",), (), "worse")),
-        (right_verdict(ADD), absent_verdict(ADD), Change(ADD, "right", "absent", (), (), "worse")),
         (wrong_verdict(ADD), absent_verdict(ADD), Change(ADD, "wrong", "absent", (), ("values",), "neither")),
         (right_verdict(ADD), skipped_verdict(ADD), Change(ADD, "right", "not exercised", (), (), "worse")),
-        (skipped_verdict(ADD), right_verdict(ADD), Change(ADD, "not exercised", "right", (), (), "better")),
-        (
-            wrong_verdict(ADD, "values", "dtype"),
-            wrong_verdict(ADD, "dtype"),
-            Change(ADD, "wrong", "wrong", (), ("values",), "better"),
-        ),
         (
             wrong_verdict(ADD, "dtype"),
             wrong_verdict(ADD, "values"),
@@ -113,23 +105,3 @@ def test_nothing_differs_from_itself(report: Report) -> None:
     found = compare(report, report)
     assert (found.changes, found.worse) == ((), False)
     assert found.same + len(found.apart) == len(report.results)
-
-
-@pytest.mark.full
-@given(report_strategy(), report_strategy())
-def test_what_is_worse_one_way_is_not_the_other_way_round(old: Report, new: Report) -> None:
-    there, back = compare(old, new), compare(new, old)
-    assert (there.same, there.apart) == (back.same, back.apart)
-    turned = {(change.op, change.was, change.now, change.broken, change.fixed) for change in there.changes}
-    assert turned == {(change.op, change.now, change.was, change.fixed, change.broken) for change in back.changes}
-    only_fixed = {change.op for change in there.changes_to("better")}
-    assert not only_fixed & {change.op for change in back.changes_to("better")}
-
-
-@pytest.mark.full
-@given(report_strategy(), report_strategy())
-def test_worse_is_a_property_newly_broken_or_a_kernel_no_longer_right(old: Report, new: Report) -> None:
-    assume(not old.interrupted and not new.interrupted)
-    broken, breaks = ({(failure.op, failure.property) for failure in report.failures} for report in (old, new))
-    was, found = ({verdict.op for verdict in report.with_state("right")} for report in (old, new))
-    assert compare(old, new).worse == bool(breaks - broken or was - found)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from conformance_reports import absent_verdict, example_report, overload, right_verdict
-from hypothesis import given
-from hypothesis import strategies as st
+from conformance_reports import absent_verdict, example_report, right_verdict
 
 import eagerdecomp as ed
 from eagerdecomp.conformance.manifest import (
     check_manifest,
     parse_manifest,
-    read_manifest,
     stale_because,
     write_manifest,
 )
-from eagerdecomp.conformance.results import Report
 from eagerdecomp.errors import FileError
 from eagerdecomp.ops.backend import Backend
 
@@ -44,18 +39,6 @@ def test_a_line_that_is_no_entry_is_reported_with_its_number(text: str, reported
     assert reported in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match=r"nosuch\.txt: no such file"):
-        read_manifest(tmp_path / "nosuch.txt")
-    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(FileError, match=r"bytes\.txt: cannot read this file: it is not UTF-8 text"):
-        read_manifest(tmp_path / "bytes.txt")
-    with pytest.raises(FileError, match="cannot read this file: Is a directory"):
-        read_manifest(tmp_path)
-    (tmp_path / "some.txt").write_text("aten.erf.default # \N{GREEK SMALL LETTER PI}\n", encoding="utf-8")
-    assert read_manifest(tmp_path / "some.txt") == {"aten.erf.default": "\N{GREEK SMALL LETTER PI}"}
-
-
 def test_new_and_missing_absences_are_reported() -> None:
     both = {"aten.erf.default": "", "aten.cos.default": ""}
     assert check_manifest(REPORT, both, LACKING) == REPORT
@@ -64,11 +47,6 @@ def test_new_and_missing_absences_are_reported() -> None:
     stale = ["aten.add.Tensor", "aten.silu.default", "aten.gelu", "aten.nosuch.default", "no name"]
     more = check_manifest(REPORT, [*both, *stale], LACKING)
     assert (more.stale, more.undeclared, more.ok) == (tuple(sorted(stale)), (), False)
-
-
-def test_a_run_of_some_ops_is_held_to_it_like_any_other() -> None:
-    some = replace(example_report(right_verdict("aten.silu.default")), limited=True)
-    assert check_manifest(some, ["aten.erf.default", "aten.cos.default"], LACKING).ok
 
 
 @pytest.mark.parametrize(
@@ -95,15 +73,3 @@ def test_a_run_of_some_ops_keeps_the_entries_of_the_others() -> None:
     some = replace(example_report(right_verdict("aten.cos.default"), absent_verdict("aten.erf.default")), limited=True)
     text = write_manifest(some, {"aten.cos.default": "no table", "aten.sin.default": "neither"})
     assert parse_manifest(text) == {"aten.erf.default": "not written yet", "aten.sin.default": "neither"}
-
-
-@pytest.mark.full
-@given(st.frozensets(st.sampled_from(sorted(map(str, ed.core_aten())))), st.dictionaries(st.text(), st.text()), st.text())
-def test_what_is_written_declares_exactly_what_is_absent(names: frozenset[str], before: dict[str, str], backend: str) -> None:
-    given_reasons = {**before, **dict.fromkeys(names, backend)}
-    lacking = Backend("mine", ed.core_aten() - list(names))
-    report = Report(backend, "quick", 0, tuple(absent_verdict(str(overload(name))) for name in names))
-    declared = parse_manifest(write_manifest(report, given_reasons))
-    assert declared.keys() == names
-    assert check_manifest(report, declared, lacking).ok
-    assert parse_manifest(write_manifest(report, declared)) == declared

@@ -31,12 +31,6 @@ def test_a_kernel_enables_the_ops_that_it_closes_alone(found: tuple[NextKernel, 
     assert first.alone == first.together == len(closing(FEW | [first.op]) - before) > 1
 
 
-@pytest.mark.full
-def test_kernels_together_enable_the_ops_that_they_close(found: tuple[NextKernel, ...]) -> None:
-    assert sum(one.together for one in found) == len(closing(ed.core_aten()) - closing(FEW))
-    assert any(one.together > one.alone for one in found)  # some ops wait for two
-
-
 def test_a_kernel_of_a_decomposed_op_is_not_proposed(found: tuple[NextKernel, ...]) -> None:
     assert {str(one.op) for one in found} == {*LACKING} - {"aten.clamp.default"}
 
@@ -50,8 +44,3 @@ def test_the_best_few_are_first_and_the_others_follow_by_enabled_ops() -> None:
     assert rest == sorted(rest, reverse=True)
     alone = sorted((one.alone for one in every), reverse=True)
     assert sum(one.together for one in every[:3]) >= alone[0]
-
-
-@pytest.mark.full
-def test_core_aten_misses_no_kernel() -> None:
-    assert next_kernels(as_backend(ed.core_aten())) == ()

@@ -17,9 +17,7 @@ import torch
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.cli.main import main
 from eagerdecomp.conformance import Report, check_again, check_call, run_conformance
-from eagerdecomp.conformance.decomposed_ops import DecomposedCall, decomposed_calls, run_calls
 from eagerdecomp.conformance.devices import kernel_of
 
 aten = torch.ops.aten
@@ -76,13 +74,6 @@ def test_a_wrong_kernel_is_named_with_the_smallest_call_and_a_script() -> None:
 
 
 @pytest.mark.full
-def test_an_example_holds_the_strides_that_a_fault_depends_on() -> None:
-    wrong = backend(exp=lambda x: torch.exp(x) + (0 if x.is_contiguous() else 1))
-    (verdict,) = run_conformance(wrong, ops=["aten.exp"], profile="quick", processes=1).with_state("wrong")
-    assert all(re.match(r"aten\.exp\.default\(\w+\[[\d, ]+\]\[[\d, ]+\]", one.example) for one in verdict.failures)
-
-
-@pytest.mark.full
 def test_verdicts_report_what_is_absent_and_what_was_not_exercised() -> None:
     some = ed.Backend("some", ["aten.exp.default", "aten._assert_async.default", "aten.relu.default"])
     report = run_conformance(some, profile="quick", programs=False)
@@ -110,25 +101,6 @@ def test_what_only_earlier_calls_bring_about_is_reported_as_state() -> None:
     assert {failure.property for failure in report.failures} == {"state"}
 
 
-@pytest.mark.full
-def test_what_one_call_shows_is_not_reported_as_state_though_another_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
-
-    from eagerdecomp.conformance import suite
-
-    quick = suite.PROFILES["quick"]
-    by_cases = replace(quick, own=replace(quick.own, seconds=60.0))  # the number of cases must not depend on the machine
-    monkeypatch.setitem(suite.PROFILES, "quick", by_cases)
-
-    def maximum(one: Tensor, other: Tensor) -> Tensor:
-        return torch.where(one > other, one, other)
-
-    for seed in range(3):
-        report = run_conformance(backend(maximum=maximum), ops=["aten.maximum"], profile="quick", seed=seed)
-        assert "state" not in {failure.property for failure in report.failures}
-        assert report.failures
-
-
 def raising(*_: Tensor) -> bool:
     raise ZeroDivisionError("in the predicate")
 
@@ -147,27 +119,6 @@ def test_a_predicate_that_raises_is_a_failure_with_its_smallest_call(isolate: bo
     assert re.match(r"check_\w+\(mine, 'aten.exp.default', ", ending.replace("backend", "mine"))
 
 
-def test_a_predicate_that_raises_is_named_for_the_calls_that_decompose() -> None:
-    bad = ed.Backend("mine", ed.core_aten().with_predicate("aten.mul.Tensor", raising))
-    (found,) = run_calls(bad, [DecomposedCall(aten.silu.default, "f32[3]")], lambda number: None)
-    assert "aten.mul.Tensor: its predicate " in found[2]
-    assert decomposed_calls(bad, seed=0, most=1)  # the report of the kernels, which names the predicate, still comes
-
-
-def test_dtypes_that_the_backend_does_not_take_are_not_tested() -> None:
-    seen: set[torch.dtype] = set()
-
-    def exp(x: Tensor) -> Tensor:
-        seen.add(x.dtype)
-        return torch.exp(x)
-
-    single = ed.Backend("mine", ed.core_aten(), {"aten.exp.default": exp}, dtypes={torch.float32})
-    report = run_conformance(single, ops=["aten.exp"], profile="quick", isolate=False)
-    assert not report.failures
-    assert Report.from_json(report.to_json()).dtypes == ("torch.float32",)
-    assert seen == {torch.float32}
-
-
 def test_a_call_whose_result_has_a_dtype_that_the_backend_does_not_take_is_not_tested() -> None:
     """A float32 tensor plus a complex number is complex64. The mode refuses the call before the kernel."""
     single = ed.Backend("mine", ed.core_aten(), dtypes={torch.float32})
@@ -178,27 +129,6 @@ def test_a_call_whose_result_has_a_dtype_that_the_backend_does_not_take_is_not_t
         assert claims(x, other) is taken
     with ed.EagerDecompMode(single), pytest.raises(ed.UnsupportedOpError):
         torch.ones(2) + (1 + 2j)
-
-
-def switching(x: Tensor) -> Tensor:
-    torch.set_grad_enabled(True)
-    return aten.exp(x)
-
-
-def seeding(x: Tensor) -> Tensor:
-    torch.manual_seed(0)
-    return aten.exp(x)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("kernel", "words"), [(switching, "grad mode"), (seeding, "the default generator's state")])
-def test_what_a_kernel_sets_for_all_is_found(kernel: Callable[..., Any], words: str) -> None:
-    torch.manual_seed(0)
-    state = torch.get_rng_state()
-    report = run_conformance(backend(exp=kernel), ops=["aten.exp"], profile="quick", isolate=False)
-    assert any(words in failure.message for failure in report.failures)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.is_grad_enabled()
 
 
 @pytest.mark.full
@@ -316,13 +246,6 @@ def test_one_call_and_one_case_are_checked_again() -> None:
     assert check_again(backend(exp=torch.exp), "aten.exp.default", "values", [0]) is None
 
 
-def test_an_unknown_profile_or_op_is_refused() -> None:
-    with pytest.raises(ValueError, match="quick, standard, thorough"):
-        run_conformance(backend(), profile="slow")
-    with pytest.raises(ed.OpSetError, match=r"aten\.expp"):
-        run_conformance(backend(), ops=["aten.expp"])
-
-
 # -- as commands -----------------------------------------------------------------------------------------------------------
 
 
@@ -386,39 +309,6 @@ def test_a_script_shows_also_what_comes_of_many_calls_or_ends_the_process(projec
     (script,) = sorted((project / "wrong").iterdir())
     again = command(project, str(script))
     assert again.returncode == 1, again.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "reported"),
-    [
-        (["mine:nothing"], "mine has no nothing"),
-        (
-            ["nowhere:backend"],
-            "eagerdecomp conformance: nowhere:backend: cannot import nowhere: No module named 'nowhere'. Correct the name: ",
-        ),
-        (
-            ["importing:backend"],
-            "eagerdecomp conformance: importing:backend: importing importing raises "
-            "ModuleNotFoundError: No module named 'no_such_thing' (importing.py:2)",
-        ),
-        (["mine:aten"], "expected an eagerdecomp.Backend"),
-        (["mine:backend", "--ops", "aten.expp"], "aten.expp"),
-        (["mine:backend", "--compare", "mine.py"], "mine.py"),
-        (["mine:backend", "--absences", "none.txt"], "none.txt"),
-    ],
-)
-def test_what_the_command_cannot_do_is_reported_in_a_line(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], reported: str
-) -> None:
-    monkeypatch.chdir(project)
-    monkeypatch.syspath_prepend(project)
-    sys.modules.pop("mine", None)
-    (project / "importing.py").write_text("import sys\nimport no_such_thing.inside\n", encoding="utf-8")
-    assert main(["conformance", *words]) == 2
-    sys.modules.pop("mine", None)
-    error = capsys.readouterr().err
-    assert reported in error
-    assert len(error.splitlines()) <= 2
 
 
 @pytest.mark.full

@@ -16,7 +16,6 @@ from eagerdecomp.conformance.samples import shape, tensor
 from eagerdecomp.conformance.spec import Call, Fault, Near, Property, Spec, TestedKernel
 from eagerdecomp.conformance.state import THREADS
 from eagerdecomp.conformance.trial import Effort, Trial, rerun, try_kernel
-from eagerdecomp.errors import KernelError
 
 aten = torch.ops.aten
 EFFORT = Effort(150, 60.0, 30)
@@ -37,18 +36,6 @@ def trial(run: Callable[..., Any], op: Any = aten.exp.default, spec: Spec = SPEC
 
 def kinds(found: Trial) -> set[str]:
     return {one.fault.kind for one in found.found}
-
-
-def test_a_predicate_that_raises_is_one_fault_with_its_smallest_call() -> None:
-    def claims(*args: Any) -> bool:
-        raise KernelError("aten.exp.default", "mine.predicate:1", "raised ValueError: boom\nof two lines", "", "predicate")
-
-    found = try_kernel(TestedKernel(aten.exp.default, aten.exp, aten.exp, claims=claims), SPEC, Effort(2, 60.0, 1), 0)
-    (fault,) = [one.fault for one in found.found]
-    assert (fault.kind, fault.got) == ("predicate", "raised ValueError: boom\nof two lines")
-    assert fault.message == f"its predicate mine.predicate:1 {fault.got}"
-    assert fault.call is not None
-    assert fault.call.args[0].dtype is torch.float32
 
 
 def single(one: Tensor) -> Tensor:
@@ -74,11 +61,6 @@ def test_a_predicate_may_raise_for_a_call_that_eager_refuses() -> None:
     assert (found.found, found.cases) == ([], 0)
 
 
-def cached_by_shape() -> Callable[[Tensor], Tensor]:
-    kept: dict[Any, Tensor] = {}
-    return lambda one: kept.setdefault((one.shape, one.dtype), aten.exp(one)).clone()
-
-
 def cached_by_memory() -> Callable[[Tensor], Tensor]:
     kept: dict[Any, tuple[Tensor, Tensor]] = {}
     return lambda one: kept.setdefault(one.data_ptr(), (one, aten.exp(one)))[1].clone()
@@ -90,27 +72,6 @@ def one_buffer() -> Callable[[Tensor], Tensor]:
     def run(one: Tensor) -> Tensor:
         result = aten.exp(one)
         return kept.setdefault((one.shape, one.stride(), result.dtype), torch.empty_like(result)).copy_(result)
-
-    return run
-
-
-def wrong_by_count() -> Callable[[Tensor], Tensor]:
-    count = [0]
-
-    def run(one: Tensor) -> Tensor:
-        count[0] += 1
-        return aten.exp(one) + (count[0] % 7 == 0)
-
-    return run
-
-
-def racing() -> Callable[[Tensor], Tensor]:
-    shared: dict[str, Tensor] = {}
-
-    def run(one: Tensor) -> Tensor:
-        shared["given"] = one
-        time.sleep(1e-5)
-        return aten.exp(shared["given"])
 
     return run
 
@@ -130,19 +91,11 @@ def test_a_right_kernel_is_tried_and_nothing_found() -> None:
 
 
 @pytest.mark.full
-def test_a_right_kernel_of_another_kind_is_right() -> None:
-    assert not trial(lambda one: one.double().exp().to(aten.exp(one).dtype)).found
-
-
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        (cached_by_shape, "state"),
         (cached_by_memory, "state"),
         (one_buffer, "state"),
-        (wrong_by_count, "values"),
-        (racing, "threads"),
         (by_numpy, "raises"),
     ],
 )
@@ -189,32 +142,11 @@ def broken_from_threads(run: Callable[[Tensor], Tensor], seed: int) -> Fault | N
 
 
 @pytest.mark.full
-def test_the_call_reported_is_the_smallest() -> None:
-    found = trial(lambda one: aten.exp(one) * 2 if one.dim() == 3 and one.dtype is torch.float64 else aten.exp(one))
-    (only,) = found.found
-    (given,) = only.fault.call.args
-    assert given.dtype is torch.float64
-    assert given.dim() == 3
-    assert given.numel() <= 8
-    assert given.is_contiguous()
-
-
-@pytest.mark.full
 def test_what_was_found_is_shown_again_by_its_choices() -> None:
     kernel = TestedKernel(aten.exp.default, lambda one: aten.exp(one) + 1, aten.exp.default)
     only = next(one for one in try_kernel(kernel, SPEC, EFFORT, 0).found if one.fault.kind == "values")
     assert rerun(kernel, SPEC, only.property, only.choices).kind == only.fault.kind
     assert rerun(TestedKernel(aten.exp.default, aten.exp.default, aten.exp.default), SPEC, only.property, only.choices) is None
-
-
-@pytest.mark.full
-def test_the_same_seed_finds_the_same() -> None:
-    def rare(one: Tensor) -> Tensor:
-        return aten.exp(one) + (one.dim() == 4 and one.shape[0] == 1)
-
-    first, again = (trial(rare, seed=5).found for _ in range(2))
-    assert first
-    assert [one.choices for one in first] == [one.choices for one in again]
 
 
 @pytest.mark.full
