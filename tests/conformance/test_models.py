@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from collections.abc import Callable
@@ -24,9 +23,8 @@ from conformance import model_judge, model_table
 from conformance.devices import install_target
 from conformance.model_judge import Result, judge_entry, judge_entry_compiled, judge_entry_installed, tensor_difference
 from conformance.models import FAMILIES, Entry, entries, missing_extras
-from conformance.models.entry import disable_dropout, loss_of, tensors_of
+from conformance.models.entry import loss_of
 from conformance.models.plain import plain_entry
-from conformance.models.torchvision_ops import _nms
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -37,12 +35,6 @@ PLAIN = [entry for entry in ALL if not entry.needs]
 
 #: The default tier runs one in this many of the entries in plain torch.
 PARTS = 5
-
-#: Models that are compiled; the default tier runs a part of them.
-COMPILED = [
-    *("u-net", "spatial transformer", "graph attention", "dlrm", "factorisation machine", "variational autoencoder"),
-    *("checkpoint", "autocast bfloat16", "tied weights", "gradients accumulated and clipped", "bert", "gpt2", "t5"),
-]
 
 
 def faults(results: list[Result]) -> list[str]:
@@ -56,15 +48,6 @@ def faults(results: list[Result]) -> list[str]:
 @pytest.mark.parametrize("entry", part_of(PLAIN, PARTS), ids=lambda entry: entry.name)
 def test_a_part_of_the_plain_models_passes_or_is_unsupported(entry: Entry) -> None:
     assert not faults(judge_entry(entry, CORE))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("entry", part_of([one for one in ALL if one.name in COMPILED], PARTS), ids=lambda entry: entry.name)
-def test_a_part_of_the_models_passes_compiled(entry: Entry) -> None:
-    if missing := missing_extras(entry):
-        pytest.skip(f"needs {', '.join(missing)}: pip install -c requirements/tested.txt -e .[models]")
-    results = judge_entry_compiled(replace(entry, columns=("eval", "train")), CORE)
-    assert {(one.status, one.graphs > 0, one.detail) for one in results} == {("pass", True, "")}
 
 
 @pytest.mark.nightly
@@ -103,33 +86,6 @@ def test_the_command_writes_results_and_a_table(tmp_path: Path, capsys: pytest.C
     assert {row["column"]: row["status"] for row in json.loads(facts.read_text())} == {"make": "pass", "train": "pass"}
     assert "| SGD, fused | pass |  |  | pass |  |" in document.read_text()
     torch.set_num_threads(threads)
-
-
-def test_an_interrupted_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = tmp_path / "journal"
-    todo = [_entry(torch.tanh), replace(_entry(torch.sin), name="other")]
-    first = model_table.run(todo[:1], CORE, io.StringIO(), journal)
-    seen: list[str] = []
-    monkeypatch.setattr(model_table, "judge_entry", lambda entry, ops: seen.append(entry.name) or judge_entry(entry, ops))
-    assert model_table.run(todo, CORE, io.StringIO(), journal)[: len(first)] == first
-    assert seen == ["other"]
-    assert model_table.run(todo, CORE, io.StringIO(), journal)
-    assert seen == ["other"]
-
-
-def test_a_missing_package_is_reported() -> None:
-    absent = Entry("far away", lambda: pytest.fail("made"), ("no_such_package",))
-    assert missing_extras(absent) == ["no_such_package"]
-    assert "1 models need no_such_package" in model_table.summary([], [absent])
-
-
-@pytest.mark.full
-def test_a_model_without_a_route_names_all_its_missing_ops() -> None:
-    results = judge_entry(_entry(lambda x: x.sigmoid().tanh()), WITHOUT_EXPONENTIALS)
-    train = next(one for one in results if one.column == "train")
-    assert train.status == "unsupported"
-    assert {"aten.sigmoid.default", "aten.tanh.default"} <= set(train.missing)
-    assert "**unsupported** " in model_table.markdown(results, "core_aten()")
 
 
 # -- the judge ----------------------------------------------------------------------------------------------------
@@ -175,10 +131,6 @@ def test_wrong_values_are_found_in_each_column() -> None:
 def _in_float32(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """Return an entry whose model creates a float32 tensor explicitly, so that it does not run in float64."""
     return lambda x: function(nn.functional.linear(x, torch.eye(3)))
-
-
-def test_wrong_values_are_found_without_a_float64_run() -> None:
-    assert _statuses(_entry(_in_float32(_eager_only)))["train"] == "wrong"
 
 
 def test_rounding_is_accepted_without_a_float64_run() -> None:
@@ -260,17 +212,6 @@ def test_a_compiled_model_is_compared(function: Callable[[Tensor], Tensor], ops:
     assert _compiled_statuses(function, ops) == {(status, note)}
 
 
-@pytest.mark.full
-def test_a_failure_of_aot_eager_too_is_unsupported() -> None:
-    def penalty(model: nn.Module, batch: Any) -> Tensor:
-        return torch.autograd.grad(model(*batch[0]).square().sum(), list(model.parameters()), create_graph=True)[0].square().sum()
-
-    entry = plain_entry("one", lambda: _Model(torch.sigmoid), lambda: ((torch.randn(2, 4),),), penalty)
-    (result,) = judge_entry_compiled(replace(entry, columns=("train",)), CORE)
-    assert (result.status, result.detail[:13]) == ("unsupported", "by aot_eager ")
-    assert "does not currently support double backward" in model_table.summary([result])
-
-
 def test_a_model_without_a_compiled_graph_is_reported() -> None:
     entry = _entry(nn.functional.silu)
     results = judge_entry_compiled(replace(entry, make=lambda: _left_alone(entry)), CORE)
@@ -282,19 +223,6 @@ def _left_alone(entry: Entry) -> Any:
     subject = entry.make()
     subject.model.forward = torch._dynamo.disable(subject.model.forward)
     return subject
-
-
-@pytest.mark.full
-def test_the_command_runs_compiled_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    threads = torch.get_num_threads()
-    facts = tmp_path / "models.json"
-    assert model_table.main(["--compiled", "--match", "Training/tied weights", "--json", str(facts)]) == 0
-    (row,) = [row for row in json.loads(facts.read_text()) if row["column"] == "train"]
-    assert row["graphs"] >= 2
-    with pytest.raises(SystemExit) as left:
-        model_table.main(["--compiled", "--installed", "cpu"])
-    assert left.value.code == 2
-    torch.set_num_threads(threads)
 
 
 # -- installed ----------------------------------------------------------------------------------------------------
@@ -323,17 +251,6 @@ def test_a_model_on_an_installed_set_is_compared(function: Callable[[Tensor], Te
     assert not installation._installed
 
 
-@pytest.mark.full
-def test_the_command_runs_models_on_an_installed_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    threads = torch.get_num_threads()
-    document = tmp_path / "models.md"
-    assert model_table.main(["--installed", "cpu", "--match", "Training/SGD, fused", "--markdown", str(document)]) == 0
-    assert "1 models, 1 pass in every column" in capsys.readouterr().out
-    assert "--installed cpu --markdown" in document.read_text()
-    assert "| SGD, fused | pass |  |  | pass |  |" in document.read_text()
-    torch.set_num_threads(threads)
-
-
 @pytest.mark.parametrize(
     ("have", "said"),
     [
@@ -351,33 +268,3 @@ def test_values_and_metadata_of_tensors_are_compared(have: Tensor | None, said: 
     difference = tensor_difference(torch.tensor([1.0, 2.0]), have)
     assert said in difference
     assert bool(difference) == bool(said)
-
-
-def test_infinities_and_integers_are_compared_exactly() -> None:
-    assert not tensor_difference(torch.tensor([torch.inf, 1.0]), torch.tensor([torch.inf, 1.0]))
-    assert tensor_difference(torch.tensor([torch.inf, 1.0]), torch.tensor([-torch.inf, 1.0]))
-    assert tensor_difference(torch.tensor([1, 2]), torch.tensor([1, 3]))
-
-
-def test_tensors_are_extracted_from_outputs_of_models() -> None:
-    one, other = torch.ones(2), torch.zeros(2)
-    assert len(tensors_of({"a": one, "b": [other, ("text", None, 3)]})) == 2
-    assert loss_of({"loss": torch.tensor(2.0), "logits": one}) == 2
-
-
-def test_all_kinds_of_dropout_are_disabled() -> None:
-    class Odd(nn.Module):
-        attention_dropout = 0.5
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.drop_prob, self.inner = 0.5, nn.Dropout(0.5)
-
-    model: Any = disable_dropout(Odd())
-    assert model.drop_prob == model.inner.p == 0
-
-
-def test_the_replacement_of_nms_keeps_the_best_of_overlapping_boxes() -> None:
-    boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 30, 30], [0, 0, 10, 9]])
-    assert _nms(boxes, torch.tensor([0.5, 0.9, 0.1, 0.4]), 0.5).tolist() == [1, 2]
-    assert not len(_nms(torch.zeros(0, 4), torch.zeros(0), 0.5))

@@ -25,24 +25,12 @@ from conformance.mutants import (
     differs_from_eager,
     fault_shows,
 )
-from conformance.mutants.builder import broken, call, normal, positive
+from conformance.mutants.builder import normal
 from eagerdecomp import core_aten
 from eagerdecomp.eager.observe import observe
 
 CORE = {str(op) for op in core_aten()}
 NOT_FATAL = [mutant for mutant in MUTANTS if not mutant.fatal]
-
-
-def test_there_are_enough_kernels() -> None:
-    assert len(MUTANTS) >= 160
-    assert len({mutant.op for mutant in MUTANTS}) >= 100
-    assert len(EQUIVALENTS) >= 60
-
-
-def test_each_kind_of_fault_occurs_on_several_ops() -> None:
-    kinds = {kind: {mutant.op for mutant in MUTANTS if mutant.kind == kind} for kind in {mutant.kind for mutant in MUTANTS}}
-    assert {kind for kind, ops in kinds.items() if len(ops) < 3} == set()
-    assert len(kinds) >= 15
 
 
 def test_names_are_unique_and_ops_are_core() -> None:
@@ -125,17 +113,6 @@ def test_a_random_equivalent_depends_on_the_seed_and_draws_new_numbers_at_each_c
     assert not torch.equal(first, second)
 
 
-@pytest.mark.full
-def test_no_equivalent_fails_the_check_of_a_broken_kernel() -> None:
-    for equivalent in EQUIVALENTS:
-        checked = [
-            one
-            for one in MUTANTS
-            if one.op == equivalent.op and one.kind in ("random", "threads") and isinstance(one.trigger, Proof)
-        ]
-        assert [one.name for one in checked if isinstance(one.trigger, Proof) and one.trigger.holds(equivalent.kernel)] == []
-
-
 def test_stateful_kernels_start_with_new_state() -> None:
     counted = next(one for one in MUTANTS if one.name == "neg: every tenth call")
     x = normal(3)
@@ -143,21 +120,3 @@ def test_stateful_kernels_start_with_new_state() -> None:
         kernel = counted.kernel
         assert all(torch.equal(kernel(x), -x) for _ in range(9))
     assert torch.equal(kernel(x), x)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "seen"),
-    [
-        (lambda c: c.eager(), False),
-        (lambda c: c.eager() * (1 + 1e-5), True),
-        (lambda c: c.eager().double(), True),
-        (lambda c: c.eager().t().contiguous().t(), True),
-        (lambda c: c.self.add_(c.other), True),
-        (lambda c: (c.self.add_(1), c.eager(self=c.self - 1))[1], True),
-        (lambda c: [c.eager()], True),
-        (lambda c: c.eager(other=c.self.t()), True),
-    ],
-)
-def test_differences_in_values_metadata_and_memory_are_found(wrong: object, seen: bool) -> None:
-    mutant = broken("add.Tensor", "made up", "values", wrong, lambda: call(normal(3, 4), positive(3, 4)))  # type: ignore[arg-type]
-    assert fault_shows(mutant) is seen

@@ -14,9 +14,9 @@ import torch
 
 import eagerdecomp as ed
 from conformance import pytorch_tests
-from conformance.pytorch_files import DeviceNames, _Rename, cases_of, import_test_file, key_of
-from conformance.pytorch_reasons import REASONS, Reason, reason_for
-from conformance.pytorch_tests import Job, _in_mode, _Leaked, chosen, main, outcome_of
+from conformance.pytorch_files import DeviceNames, _Rename, cases_of
+from conformance.pytorch_reasons import REASONS
+from conformance.pytorch_tests import _in_mode, _Leaked, main, outcome_of
 
 HEADER = """
 import os, signal, time, unittest
@@ -187,13 +187,9 @@ def test_a_copy_of_another_device_runs_on_the_cpu(tmp_path: Path) -> None:
     ("written", "read"),
     [
         ("f('toy')", "f('cpu')"),
-        ("f('toy:1')", "f('cpu:1')"),
         ("f('privateuse1')", "f('cpu')"),
-        ("f('a toy')", "f('a toy')"),
         ("x.toy()", "x.cpu()"),
-        ("x.is_toy", "x.is_cpu"),
         ("torch.toy.synchronize()", "torch.toy.synchronize()"),
-        ("torch_toy.toy.synchronize()", "torch_toy.toy.synchronize()"),
         ("onlyPRIVATEUSE1", "onlyCPU"),
     ],
 )
@@ -234,34 +230,6 @@ def test_a_difference_with_a_reason_is_known(tmp_path: Path, capsys: pytest.Capt
     assert "1  for a reason" in capsys.readouterr().out
 
 
-@pytest.mark.full
-def test_a_file_that_cannot_be_imported_is_reported_and_the_next_one_runs(tmp_path: Path) -> None:
-    (tmp_path / "test_broken.py").write_text("import no_such_module_at_all")
-    code, statuses = run(tmp_path, "class TestIt(TestCase):\n    def test_it(self): pass\n", "test_broken.py")
-    assert code == 1
-    assert statuses["TestIt.test_it"] == "mode"
-    assert "no_such_module_at_all" in statuses["test_broken.py"]
-
-
-def test_a_sample_is_spread_over_the_instances_of_each_function() -> None:
-    case: Any = None
-    tests = [Job(f"test_{n}", "f", case, case) for n in range(10)] + [Job("test_g", "g", case, case)]
-    assert [one.name for one in chosen(tests, 1, "")] == ["test_5", "test_g"]
-    assert [one.name for one in chosen(tests, 2, "")] == ["test_2", "test_7", "test_g"]
-    assert len(chosen(tests, 0, "")) == 11
-    assert [one.name for one in chosen(tests, 0, "_[3g]")] == ["test_3", "test_g"]
-
-
-def test_a_test_has_one_key_on_every_device(tmp_path: Path) -> None:
-    (tmp_path / "test_pair.py").write_text(
-        HEADER
-        + "class TestPair(TestCase):\n    @dtypes(torch.float32)\n    def test_x(self, device, dtype): pass\n"
-        + "instantiate_device_type_tests(TestPair, globals(), only_for='cpu')\n"
-    )
-    (case,) = cases_of(import_test_file(tmp_path / "test_pair.py", tmp_path, DeviceNames()))
-    assert key_of(case) == "TestPair.test_x_*_float32"
-
-
 @pytest.mark.parametrize(
     "words",
     [["--tests", "no/such/folder"], ["no_such_file.py"], ["--ops", "no_such_set"], ["--backend", "no_such_module:x"]],
@@ -277,10 +245,3 @@ def test_invalid_arguments_are_reported_with_a_reason(words: list[str], tmp_path
 def test_the_page_has_each_reason_of_the_table() -> None:
     page = (Path(pytorch_tests.__file__).parent.parent / "docs" / "howto" / "pytorch_tests.md").read_text(encoding="utf-8")
     assert [one.why for one in REASONS if f"| {one.why} |" not in page] == []
-
-
-def test_the_first_matching_reason_is_used() -> None:
-    table = (Reason("a", "x", "first"), Reason("", "", "second"))
-    assert reason_for("file_a", "test", "x y", table) == table[0]
-    assert reason_for("file_b", "test", "x y", table) == table[1]
-    assert reason_for("file_a", "test", "y", table[:1]) is None

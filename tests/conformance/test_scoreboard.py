@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,20 +20,15 @@ import eagerdecomp as ed
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from conformance import scoreboard
-from conformance.cases import EAGER_FAULTS, FORMS, LAYOUTS, Case, Selection, cases, opinfos
+from conformance.cases import EAGER_FAULTS, FORMS, LAYOUTS, Case, Selection, opinfos
 from conformance.judge import (
-    Observed,
-    clone_arguments,
     differences,
     excused,
     observe,
-    only_values,
     stride_differences,
 )
 from conformance.layouts import in_layout
 from conformance.scoreboard import Journal, Row, judge_opinfo, main, table
-from conformance.ties import INDEX_RESULTS, is_tie
-from eagerdecomp.eager.compare import Difference
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -108,13 +102,6 @@ def test_batch_norm_still_misreads_permuted_inputs_in_eager(op: Any) -> None:
     assert not torch.allclose(given[0], right[0]), "torch has repaired it: drop the entry of EAGER_FAULTS"
 
 
-def test_batch_norm_still_writes_expanded_statistics_wrongly_in_eager() -> None:
-    """One thread writes in order, so the last value stays; several threads race."""
-    x, memory = torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.zeros(1)
-    torch.native_batch_norm(x, None, None, memory.expand(2), torch.ones(2), True, 0.5, 1e-5)
-    assert memory.item() in (0.5, 1.0, 0.25 + 1.0), "torch has repaired it: drop the entry of EAGER_FAULTS"
-
-
 def test_some_ops_still_write_a_permuted_out_wrongly_in_eager() -> None:
     x, pooled = torch.randn(5, 5, 5), torch.randn(2, 5, 5, 5, 1).permute(4, 0, 1, 2, 3)
     calls = {
@@ -126,13 +113,6 @@ def test_some_ops_still_write_a_permuted_out_wrongly_in_eager() -> None:
         out = torch.zeros(right.shape[::-1]).permute(*reversed(range(right.dim())))
         assert (name, "strided out", "permuted") in EAGER_FAULTS
         assert not torch.equal(call(out=out), right), "torch has repaired it: drop the entry of EAGER_FAULTS"
-
-
-def test_matrix_rank_out_is_still_not_written_under_a_mode() -> None:
-    out = torch.zeros((), dtype=torch.int64)
-    with ed.BackendRecorder():
-        torch.linalg.matrix_rank(torch.eye(3), out=out)
-    assert out == 0, "torch has repaired it: drop the entry of EAGER_FAULTS"
 
 
 # -- the judge ----------------------------------------------------------------------------------------------------
@@ -157,7 +137,6 @@ X = torch.randn(4, 3).t()
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        (lambda x: x * torch.sigmoid(x) + 1e-3, "of 12 values"),
         (lambda x: (x * torch.sigmoid(x)).contiguous(), "strides"),
         (lambda x: x.copy_(x * torch.sigmoid(x)).clone(), "input 0 afterwards"),
         (lambda x: x.copy_(x * torch.sigmoid(x)), "aliasing"),
@@ -165,10 +144,6 @@ X = torch.randn(4, 3).t()
 )
 def test_a_broken_rule_is_found(rule: Callable[[Tensor], Any], said: str) -> None:
     assert any(said in one for one in judged(silu(rule), torch.nn.functional.silu, X))
-
-
-def test_a_right_rule_passes() -> None:
-    assert judged(silu(lambda x: x * torch.sigmoid(x)), torch.nn.functional.silu, X) == []
 
 
 def test_rounding_is_distinguished_from_error() -> None:
@@ -200,19 +175,6 @@ def test_differences_that_rounded_inputs_explain_are_accepted() -> None:
     assert not excused(differences(expected, got), inverse(1), beyond, expected, got, False)
 
 
-def test_eagers_error_for_nearby_inputs_is_considered() -> None:
-    def lucky(x: Tensor) -> Tensor:
-        """Compute x by an unstable formula, with an error of 2**-8 in float32 except at 1."""
-        return x + (0 if x.dtype is torch.float64 or x[0] == 1 else 2.0**-8)
-
-    arguments = ((torch.ones(1),), {})
-    expected = observe(lucky, arguments)
-    for off, reported in ((2.0**-7, True), (2.0**-5, False)):
-        got = observe(lambda x, off=off: x + off, arguments)
-        found = differences(expected, got)
-        assert excused(found, lucky, arguments, expected, got, False) is reported
-
-
 def test_a_wrong_gradient_is_found() -> None:
     broken = ed.register_decomposition("aten.silu_backward.default")(lambda g, x: g * torch.sigmoid(x))
     found = judged(broken, torch.nn.functional.silu, X.detach().requires_grad_(), backward=True)
@@ -228,16 +190,6 @@ def test_a_leaked_op_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (row.status, row.detail) == ("leak", "call 1: aten.exp.default")
 
 
-def test_copies_of_arguments_alias_as_the_originals_do() -> None:
-    base = torch.arange(6.0)
-    (left, right, again), _ = clone_arguments(((base[1:4], base[2:], base[1:4]), {}))
-    left.fill_(-1)
-    assert right[0] == -1
-    assert again[0] == -1
-    assert base[2] == 2
-    assert left.storage_offset() == 1
-
-
 # -- forms and layouts --------------------------------------------------------------------------------------------
 
 
@@ -249,19 +201,6 @@ def test_layouts_have_the_strides_of_their_names() -> None:
     assert [one.shape for one in in_layout(((x, y), {}), "size-0", 1)[0]] == [(3, 0), (0, 5)]
     assert [one.shape for one in in_layout(((x, y), {}), "size-0", 0)[0]] == [(0, 4), (4, 5)]
     assert [one.dim() for one in in_layout(((x, y), {}), "0-dim")[0]] == [0, 0]
-
-
-@pytest.mark.parametrize("layout", ["permuted", "size-1"])
-def test_images_of_one_channel_are_channels_last_in_permuted_layouts(layout: str) -> None:
-    """Both formats are contiguous for them, so a conversion may leave them as they are."""
-    ((image, row), _) = in_layout(((torch.randn(2, 1 if layout == "permuted" else 3, 4, 5), torch.randn(5)), {}), layout)
-    assert (image.shape, image.stride()) == ((2, 1, 4, 5), (20, 1, 5, 1))
-    assert row.shape == (5,)
-
-
-def test_matrices_of_one_row_are_not_factorized() -> None:
-    assert not list(cases(opinfos("^linalg.cond$")[0], Selection(layout="expanded"), 0))
-    assert list(cases(opinfos("^linalg.vector_norm$")[0], Selection(layout="expanded"), 0))
 
 
 def test_a_rule_with_other_strides_in_a_dimension_of_size_1_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,20 +251,6 @@ def test_indices_of_ties_may_differ_but_each_occurs_once(form: str, monkeypatch:
     assert judged_with([0, 1], (3, 1)) == "wrong"
 
 
-def test_ties_may_have_any_order() -> None:
-    assert INDEX_RESULTS["argsort"] == (0, 1)
-    x = torch.tensor([[math.nan, 1.0, math.nan, 1.0]])
-
-    def seen(indices: list[int]) -> Observed:
-        return observe(lambda x: torch.tensor([indices]), ((x,), {}))
-
-    wrong = [Difference("values", "result 0", 1, 3, index=(0,))]
-    assert is_tie("argsort", wrong, ((x, 1), {}), seen([1, 3, 0, 2]), seen([3, 1, 2, 0]))
-    assert not is_tie("argsort", wrong, ((x,), {}), seen([1, 3, 0, 2]), seen([3, 0, 1, 2]))
-    assert not is_tie("argsort", wrong, ((x,), {"stable": True}), seen([1, 3, 0, 2]), seen([3, 1, 2, 0]))
-    assert not is_tie("argsort", [Difference("dtype", "result 0", torch.int64, torch.int32)], ((x,), {}), seen([1]), seen([1]))
-
-
 # -- the command --------------------------------------------------------------------------------------------------
 
 
@@ -347,23 +272,3 @@ def test_the_command_prints_a_table_and_writes_json(tmp_path: Path, capsys: pyte
     out = capsys.readouterr().out
     assert "pass" in out
     assert {row["name"]: row["status"] for row in json.loads(file.read_text())}["add"] == "pass"
-
-
-def test_the_table_shows_wrong_rows_and_ops_without_a_route() -> None:
-    rows = [Row("a", "wrong", 3, "value"), Row("b", "unsupported", 0, "", ("aten.x.default",)), Row("c", "none")]
-    shown = table(rows, CORE)
-    assert "a (sample 3): value" in shown
-    assert "1 aten.x.default" in shown
-    assert shown.startswith("2 OpInfos")
-
-
-def test_only_values_are_excused_as_rounding() -> None:
-    x = torch.rand(3)
-    want = observe(lambda given: given.view(3), ((x,), {}))
-    copied = observe(lambda given: given.clone(), ((x,), {}))
-    assert differences(want, copied)
-    assert not only_values(differences(want, copied)), "a view that is a copy"
-    far = observe(lambda given: given + 1, ((x,), {}))
-    near = observe(lambda given: given + 1.5, ((x,), {}))
-    assert differences(far, near)
-    assert only_values(differences(far, near))

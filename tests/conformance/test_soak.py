@@ -41,14 +41,6 @@ def test_ten_minutes_of_steps_equal_eager_and_memory_is_flat() -> None:
     assert not report.hung
 
 
-@pytest.mark.full
-@pytest.mark.filterwarnings("ignore")
-def test_a_different_loss_is_reported_with_its_seed() -> None:
-    report = soak(rounds=1, threads=2, models=1, offset=0.1)
-    assert len(report.wrong) == report.total_steps() == 8
-    assert "seed" in report.wrong[0]
-
-
 def test_growth_is_reported_and_a_single_peak_is_not() -> None:
     seconds = [float(number) for number in range(30)]
     assert grows(seconds, [100.0 + one for one in seconds]) == pytest.approx(19)

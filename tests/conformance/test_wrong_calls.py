@@ -45,12 +45,6 @@ def test_a_wrong_value_of_mixed_dtypes_is_found(monkeypatch: pytest.MonkeyPatch)
     assert any(" values, the worst" in differing(one, ed.core_aten()) for one in calls)
 
 
-def test_calls_of_one_op() -> None:
-    calls = list(drawn_calls("aten.logaddexp.default", 0))
-    assert len(calls) > 5
-    assert [text for one in calls if (text := differing(one, ed.core_aten()))] == []
-
-
 def test_a_call_that_only_the_mode_accepts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Wrong(torch.ops.aten.gelu.default, [torch.ones(3, dtype=torch.int64)], {}, "integers")
     assert differing(whole, ed.core_aten()) == ""
