@@ -1,4 +1,4 @@
-"""The fuzzer: programs that once differed equal eager now, wrong kernels are found, and each permitted difference still exists."""
+"""The fuzzer: wrong kernels are found, and each permitted difference still exists."""
 
 from __future__ import annotations
 

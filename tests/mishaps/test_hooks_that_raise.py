@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
 
@@ -93,21 +92,6 @@ def on_tensor(model: Any, x: torch.Tensor) -> Any:
     model[3:](middle).sum().backward()
 
 
-def on_node(model: Any, x: torch.Tensor) -> Any:
-    out = model(x.clone().requires_grad_())
-    out.grad_fn.register_prehook(fault)
-    out.sum().backward()
-
-
-def on_accumulated(model: Any, x: torch.Tensor) -> Any:
-    handle = model[0].weight.register_post_accumulate_grad_hook(fault)
-    try:
-        model(x).sum().backward()
-    finally:
-        handle.remove()
-        model.zero_grad(set_to_none=True)
-
-
 class Failing(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -122,12 +106,8 @@ class Failing(torch.autograd.Function):
 
 HOOKS: dict[str, Callable[[nn.Module, torch.Tensor], Any]] = {
     "forward": with_hook(1, "register_forward_hook"),
-    "forward pre": with_hook(2, "register_forward_pre_hook"),
     "full backward": with_hook(1, "register_full_backward_hook"),
-    "full backward pre": with_hook(3, "register_full_backward_pre_hook"),
     "tensor": on_tensor,
-    "node": on_node,
-    "accumulated": on_accumulated,
     "pack": under_saved(fault, lambda x: x),
     "unpack": under_saved(lambda x: x, fault),
     "function": lambda model, x: Failing.apply(model(x)).sum().backward(),
@@ -194,47 +174,3 @@ def test_a_compile_hook_that_raises_is_called_again_and_results_are_right(kind: 
     assert (raised, len(asked)) == (fails, fails + 1)
     gc.collect()
     assert [one() for one in asked[:fails]] == [None] * fails
-
-
-# -- who listens ----------------------------------------------------------------------------------------------------------------
-
-
-def test_an_error_of_a_predicate_propagates_and_it_is_called_again() -> None:
-    faults: list[BaseException] = [Mine("of a hook")] * 3
-
-    def when(*args: Any, **kwargs: Any) -> bool:
-        if faults:
-            raise faults.pop()
-        return True
-
-    ops = CORE.with_predicate("aten.mul.Tensor", when)
-    before = state()
-    with ed.EagerDecompMode(ops, cache=ed.ProgramCache()):
-        inside = state()
-        for _ in range(3):
-            with pytest.raises(ed.KernelError, match=r"its predicate .* raised Mine: of a hook"):
-                F.silu(X)
-            assert state() == inside
-        for _ in range(4):
-            torch.testing.assert_close(F.silu(X), X / (1 + torch.exp(-X)))
-    assert state() == before
-
-
-def test_an_outer_mode_that_raises_does_not_affect_ours() -> None:
-    class Listens(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func is torch.ops.aten.tanh.default:
-                raise Mine("of a hook")
-            return func(*args, **(kwargs or {}))
-
-    want, before = F.mish(X), state()
-    for _ in range(2):
-        with Listens(), ed.EagerDecompMode(SMALL, cache=ed.ProgramCache()) as mode:  # it hears the kernels
-            inside = state()
-            for _ in range(4):
-                with pytest.raises(Mine, match="of a hook"):
-                    F.mish(X)
-                assert state() == inside
-        assert state() == before
-        with mode:
-            torch.testing.assert_close(F.mish(X), want)

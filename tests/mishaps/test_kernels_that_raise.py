@@ -46,9 +46,6 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "of the user": lambda: Broken(code=7),
     "no exception": lambda: Stopped("stop"),
     "out of memory": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
-    "runtime": lambda: RuntimeError("kernel launch failed"),
-    "key": lambda: KeyError("lookup"),
-    "not implemented": lambda: NotImplementedError("not for this dtype"),
     "stop iteration": lambda: StopIteration(3),
 }
 
@@ -166,7 +163,7 @@ def test_a_kernel_that_raises_in_a_program_leaves_no_state_and_the_next_call_is_
         assert state() == before
         return count
 
-    moments = trial(sys.maxsize, "runtime")
+    moments = trial(sys.maxsize, "of the user")
     assert moments >= 6
     names = list(ERRORS)
     step = 4 if way is installed else 1  # to install takes its time
@@ -174,56 +171,9 @@ def test_a_kernel_that_raises_in_a_program_leaves_no_state_and_the_next_call_is_
         trial(at, names[at % len(names)])
 
 
-def fused(kernels: Kernels, error: list[BaseException], made: list[Any]) -> Callable[..., Any]:
-    def hook(graph: torch.fx.GraphModule, inputs: Any) -> Any:
-        def run(*tensors: Any) -> Any:
-            results = graph(*tensors)
-            made.extend(weakref.ref(one) for one in results)
-            if error:
-                raise error[0]
-            return results
-
-        return run
-
-    return hook
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("calls", [17, 18, 25])  # its first call, checked; the next; a later one
-@pytest.mark.parametrize("run", WANT)
-def test_a_fused_program_that_raises_leaves_no_state_and_runs_again(run: Any, calls: int) -> None:
-    error: list[BaseException] = []
-    made: list[Any] = []
-    kernels = Kernels()
-    with in_mode(kernels.backend(fused(kernels, error, made))):
-        for _ in range(calls):
-            run(X)
-        fault = Broken(code=1)
-        error.append(fault)
-        given = X.clone()
-        left = weakref.ref(given)
-        with pytest.raises((Broken, ed.HookError)) as caught:
-            run(given)
-        assert fault in (caught.value, caught.value.__cause__)
-        error.clear()
-        del given, caught, fault
-        gc.collect()
-        assert left() is None
-        assert made
-        assert all(one() is None for one in made)
-        for _ in range(3):
-            torch.testing.assert_close(run(X), WANT[run])
-
-
 HUGE: dict[str, Callable[[], Any]] = {
-    "empty": lambda: torch.empty(2**60),
-    "full": lambda: torch.full((2**60,), 1.0),
-    "too many bytes": lambda: torch.empty(2**62, dtype=torch.float64),
     "expanded, then copied": lambda: torch.ones(1).expand(2**60).clone(),
-    "repeated": lambda: torch.ones(1).repeat(2**60),
-    "one hot": lambda: F.one_hot(torch.tensor([0]), 2**60),
     "silu of what is expanded": lambda: F.silu(torch.ones(1).expand(2**60)),
-    "padded": lambda: F.pad(torch.ones(2), (2**60, 0)),
     "gelu": lambda: F.gelu(torch.ones(1).expand(2**60)),
     "a program": lambda: torch.logaddexp2(torch.ones(1).expand(2**60), torch.ones(1)),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,21 +96,6 @@ def test_closing_a_generator_exits_its_mode() -> None:
     assert counted(one) == before
 
 
-@pytest.mark.parametrize("same", [False, True])
-@pytest.mark.parametrize("order", ["first", "last"])
-def test_modes_exited_in_any_order_are_all_exited(same: bool, order: str) -> None:
-    first = mode()
-    second = first if same else mode()
-    for _ in range(3):
-        first.__enter__()
-        second.__enter__()
-        right()
-        (first if order == "first" else second).__exit__(None, None, None)
-        right()
-        (second if order == "first" else first).__exit__(None, None, None)
-        assert not composites._installed
-
-
 def test_a_mode_exited_out_of_order_is_the_one_that_is_removed() -> None:
     first, second = mode(), mode()
     first.__enter__()
@@ -155,24 +140,6 @@ def test_a_mode_that_torch_popped_in_place_of_its_own_warns() -> None:
         one.__exit__(None, None, None)
 
 
-def test_interleaved_generators_exit_their_own_modes() -> None:
-    def steps(one: Any) -> Iterator[None]:
-        with one:
-            right()
-            yield
-            right()
-            yield
-
-    for close_first in (0, 1):
-        running = [steps(mode()), steps(mode())]
-        for _ in range(2):
-            for one in running:
-                next(one)
-        running.pop(close_first).close()
-        right()
-        running.pop().close()
-
-
 def test_interleaved_tasks_in_modes_are_right_and_exit_them() -> None:
     async def task(number: int) -> None:
         for _ in range(3):
@@ -188,22 +155,6 @@ def test_interleaved_tasks_in_modes_are_right_and_exit_them() -> None:
 
     got = asyncio.run(program())
     assert [str(one) for one in got if one is not None] == ["mine"]
-
-
-def test_cancelling_a_task_exits_its_mode() -> None:
-    async def program() -> None:
-        async def forever() -> None:
-            with mode():
-                right()
-                await asyncio.sleep(3600)
-
-        running = asyncio.create_task(forever())
-        await asyncio.sleep(0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-
-    asyncio.run(program())
 
 
 def test_exiting_a_mode_in_another_thread_raises_and_the_first_thread_continues() -> None:
@@ -228,26 +179,3 @@ def test_exiting_a_mode_in_another_thread_raises_and_the_first_thread_continues(
         right()
         assert counted(one) > before, "the first thread has left it"
     assert len(errors) == 1
-
-
-def test_threads_that_end_inside_a_mode_do_not_affect_others() -> None:
-    one = ed.EagerDecompMode(CORE, rules=[opaque_rule], cache=ed.ProgramCache())
-    got: list[Any] = []
-
-    def run(leaves: bool) -> Callable[[], None]:
-        def body() -> None:
-            one.__enter__()
-            right()
-            if leaves:
-                one.__exit__(None, None, None)
-            got.append(leaves)
-
-        return body
-
-    for leaves in (True, False, True):
-        thread = threading.Thread(target=run(leaves))
-        thread.start()
-        thread.join(60)
-    assert got == [True, False, True]
-    with one:
-        right()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).p
 
 from moments import state  # noqa: E402
 from on_core import CORE  # noqa: E402
-from opaque import OPAQUE, opaque_rule  # noqa: E402
+from opaque import OPAQUE  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
 from eagerdecomp.rules import result_checks  # noqa: E402
@@ -50,17 +48,8 @@ WRONG: dict[str, tuple[str, Callable[..., Any], str]] = {
         lambda x: (x * 1).to("meta"),
         r"returned torch.float32 \[2, 3\] on meta where its op returns torch.float32 \[2, 3\] on cpu",
     ),
-    "a tuple": ("aten.silu", lambda x: (x, x), "returned a tuple where its op returns a tensor"),
-    "a number": ("aten.silu", lambda x: 3, "returned a int where its op returns a tensor"),
-    "text": ("aten.silu", lambda x: "no", "returned a str where its op returns a tensor"),
     "nothing": ("aten.silu", lambda x: None, "returned None"),
-    "too few": ("aten.max.dim", lambda x, dim, keepdim=False: (x.amax(dim),), "returned 1 values where its op returns 2"),
     "one of two": ("aten.max.dim", lambda x, dim, keepdim=False: x.amax(dim), "returned a Tensor where its op returns 2"),
-    "dtype of the second": (
-        "aten.max.dim",
-        lambda x, dim, keepdim=False: (x.amax(dim), x.amax(dim)),
-        r"returned torch.float32 \[2\] as result 1 where its op returns torch.int64 \[2\]",
-    ),
     "no list": ("aten.unbind.int", lambda x, dim=0: x * 1, "returned a Tensor where its op returns a list of tensors"),
     "too short a list": ("aten.unbind_copy.int", lambda x, dim=0: [x[0] * 1], "returned 1 tensors where its op returns 2"),
     "its argument": (
@@ -68,14 +57,12 @@ WRONG: dict[str, tuple[str, Callable[..., Any], str]] = {
         lambda x: x,
         "returned an argument or a view of one where its op returns memory of its own",
     ),
-    "a view": ("aten.silu", lambda x: x.view(2, 3), "returned an argument or a view of one where"),
     "a copy of a view": (
         "aten.t",
         lambda x: x.transpose(0, 1).clone(),
         "returned memory of its own where its op returns an argument or a view of one",
     ),
     "what it wrote to": ("aten.silu", lambda x: x.mul_(x.sigmoid()) + 0, "wrote to its argument self"),
-    "what it wrote to by a view": ("aten.silu", lambda x: x[0].mul_(2) + x, "wrote to its argument self"),
     "a copy in place": ("aten.silu_", lambda x: x * 2, "returned another tensor than the one that its op writes"),
 }
 RUNS: dict[str, Callable[[], Any]] = {
@@ -101,11 +88,6 @@ def test_a_rule_whose_results_do_not_fit_its_op_is_named(what: str) -> None:
         assert rule.where in str(caught.value)
         assert state() == before
         assert mode.cache.info().programs == 0
-
-
-def test_metadata_of_results_of_a_rule_with_effects_is_checked() -> None:
-    rule = ed.register_decomposition(OPAQUE, effects=True)(lambda x: [x])
-    fails([rule], lambda: OPAQUE(X), ed.RuleError, "returned a list where its op returns a tensor")
 
 
 def test_results_that_eager_returns_are_never_rejected() -> None:
@@ -217,50 +199,7 @@ def test_a_rule_whose_arguments_grow_is_abandoned_before_memory_is_full(effects:
     assert max(sizes) <= 8 * X.numel()
 
 
-def test_a_rule_deep_in_the_stack_is_abandoned_before_a_recursion_error() -> None:
-    rule = ed.register_decomposition(OPAQUE)(ENDLESS["itself, larger each time"][0][1])
-
-    def down(levels: int) -> None:
-        if levels:
-            down(levels - 1)
-        else:
-            fails([rule], lambda: OPAQUE(X), ed.UnsupportedOpError, "leads back to")
-
-    down(400)
-
-
-@pytest.mark.full
-def test_an_error_of_a_rule_keeps_nothing_alive() -> None:
-    @ed.register_decomposition(OPAQUE)
-    def broken(x: torch.Tensor) -> torch.Tensor:
-        made = x * 2
-        left.append(weakref.ref(made))
-        raise ValueError("mine")
-
-    left: list[Any] = []
-    mode = ed.EagerDecompMode(CORE, rules=[broken], cache=ed.ProgramCache())
-    for _ in range(5):
-        with pytest.raises(ValueError, match="mine"), mode:
-            OPAQUE(torch.ones(3))
-    gc.collect()
-    assert [one() for one in left] == [None] * 5
-
-
 # -- many and long ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("shapes", "bound"), [(300, 1), (300, 64), pytest.param(10_000, 64, marks=pytest.mark.nightly)])
-def test_shapes_beyond_the_cache_limit_are_right_and_add_no_programs(shapes: int, bound: int) -> None:
-    cache = ed.ProgramCache(limit_per_op=bound)
-    with ed.EagerDecompMode(CORE, rules=[opaque_rule], cache=cache):
-        for turn in range(2):
-            for size in range(1, shapes + 1):
-                assert OPAQUE(torch.full((size,), float(size), dtype=torch.float64)).sum().item() == size * size
-            assert cache.info().programs <= bound * 2, turn
-    table = next(iter(cache._spaces.values()))[OPAQUE]
-    assert len(table.programs) == len(table.listings) <= bound
-    assert len(table._seen) <= 4 * bound
 
 
 def test_a_program_of_a_thousand_kernels_is_right_forward_and_backward() -> None:

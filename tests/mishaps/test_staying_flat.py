@@ -73,10 +73,6 @@ def entered(**options: Any) -> Callable[[], None]:
     return run
 
 
-def again(**options: Any) -> Callable[[], None]:
-    return lambda: entered(**options)()
-
-
 def installed() -> None:
     with ed.install(CORE, "cpu", rules=[opaque_rule], cache=ed.ProgramCache()):
         step()
@@ -96,12 +92,9 @@ def many_shapes() -> Callable[[], None]:
 
 RUNS: dict[str, Callable[[], Callable[[], None]]] = {
     "one mode": entered,
-    "a mode again": again,
-    "the shared cache": lambda: again(cache=None),
     "composites that are kept": lambda: entered(keep={"aten.linear"}),
     "a wrong rule": lambda: entered(rules=[opaque_rule, wrong]),
     "a rule that raises": lambda: entered(rules=[opaque_rule, raising]),
-    "an endless rule": lambda: entered(rules=[endless]),
     "installed again": lambda: installed,
     "other shapes": many_shapes,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,14 +26,6 @@ def without_alpha(left: Tensor, right: Tensor) -> Tensor:
     return aten.add.Tensor(left, right)
 
 
-def on_meta(left: Tensor, right: Tensor) -> Tensor:
-    return aten.mul.Tensor(left, right).to("meta")
-
-
-def differentiable(left: Tensor, right: Tensor) -> Tensor:
-    return aten.mul.Tensor(left, right).detach().requires_grad_()
-
-
 def mul_by(kernel: Callable[..., Any]) -> ed.Backend:
     return ed.Backend("mine", ed.core_aten(), kernels={"aten.mul.Tensor": kernel})
 
@@ -44,14 +35,6 @@ def notes_of(backend: ed.Backend | ed.OpSet, kind: type[Exception], run: Callabl
     with pytest.raises(kind) as caught, ed.EagerDecompMode(backend, cache=ed.ProgramCache()):
         run()
     return str(caught.value), getattr(caught.value, "__notes__", [])
-
-
-def test_a_kernel_that_raises() -> None:
-    message, notes = notes_of(mul_by(raising), ZeroDivisionError, lambda: x * x)
-    assert message == "no device"
-    (note,) = notes
-    assert f"in the kernel {__name__}.raising:" in note
-    assert note.endswith("of aten.mul.Tensor\n  called as: aten.mul.Tensor(f32[3], f32[3])")
 
 
 def test_a_kernel_that_raises_in_a_decomposition() -> None:
@@ -82,14 +65,6 @@ def test_a_kernel_that_raises_later(call: Callable[[Tensor], Tensor]) -> None:
     assert second.startswith("while decomposing aten.")
 
 
-def test_a_kernel_that_does_not_take_alpha() -> None:
-    backend = ed.Backend("mine", ed.core_aten(), kernels={"aten.add.Tensor": without_alpha})
-    message, notes = notes_of(backend, ed.KernelError, lambda: torch.add(x, x, alpha=2))
-    assert "raised TypeError: without_alpha() got an unexpected keyword argument 'alpha'" in message
-    assert "called as: aten.add.Tensor(f32[3], f32[3], alpha=2)" in message
-    assert not notes
-
-
 def wrong_type(left: Tensor, right: Tensor) -> Tensor:
     return len(3)  # type: ignore[arg-type,return-value]
 
@@ -106,20 +81,6 @@ def test_operators_do_not_hide_a_type_error(call: Callable[[], object]) -> None:
         assert error.fault == "raised TypeError: object of type 'int' has no len()"
         assert (error.op, error.kind) == ("aten.mul.Tensor", kind)
         assert isinstance(error.__cause__, TypeError)
-
-
-def test_operators_do_not_hide_a_type_error_after_the_first_calls() -> None:
-    fails = False
-
-    def mul(left: Tensor, right: Tensor) -> Tensor:
-        return wrong_type(left, right) if fails else aten.mul.Tensor(left, right)
-
-    with ed.EagerDecompMode(mul_by(mul), cache=ed.ProgramCache()):
-        for _ in range(6):
-            x * x
-        fails = True
-        with pytest.raises(ed.KernelError, match="raised TypeError: object of type"):
-            x * x
 
 
 def test_a_type_error_of_eager_stays_one() -> None:
@@ -159,17 +120,6 @@ def test_a_predicate_that_raises_is_hidden_by_no_tool(run: Callable[[], object])
         run()
 
 
-@pytest.mark.parametrize("call", [lambda: x * x, lambda: F.silu(x), lambda: torch.special.i0e(x)])
-@pytest.mark.parametrize("verify", [None, "cpu", ed.Verify(on_difference="record")])
-def test_a_predicate_that_raises(verify: Any, call: Callable[[], object]) -> None:
-    """In a linked rule and in one that is recorded."""
-    with pytest.raises(ed.KernelError) as caught, ed.EagerDecompMode(BAD, cache=ed.ProgramCache(), verify=verify):
-        call()
-    assert f"aten.mul.Tensor: its predicate {__name__}.bad_predicate:" in str(caught.value)
-    assert "called as: aten.mul.Tensor(f" in str(caught.value)
-    assert isinstance(caught.value.__cause__, AttributeError)
-
-
 def test_a_predicate_that_raises_for_a_call_that_eager_rejects_does_not_hide_eagers_error() -> None:
     def same_rank(left: Tensor, right: Tensor) -> bool:
         return bool(torch.broadcast_shapes(left.shape, right.shape))
@@ -189,44 +139,10 @@ def test_a_call_that_eager_rejects_raises_its_error_whatever_the_kernel_and_its_
     assert notes == []
 
 
-def test_the_note_names_one_of_the_kernels_that_a_factory_made() -> None:
-    def kernel_of(name: str) -> Callable[..., Any]:
-        def kernel(*args: Any, **kwargs: Any) -> Any:
-            raise ZeroDivisionError(name)
-
-        return kernel
-
-    ops = ed.core_aten().with_predicate("aten.mul.Tensor", lambda left, right: True)
-    kernels = {f"aten.{name}.Tensor": kernel_of(name) for name in ("add", "mul", "sub")}
-    _, (note,) = notes_of(ed.Backend("mine", ops, kernels=kernels), ZeroDivisionError, lambda: x * x)
-    assert "of aten.mul.Tensor\n" in note
-
-
 def test_a_predicate_may_read_memory_that_fake_tensors_lack() -> None:
     """The plan then asks it about real tensors."""
     ops = ed.core_aten().with_predicate("aten.mul.Tensor", lambda left, right: left.data_ptr() % 4 == 0)
     assert ed.plan(ops, ops=["aten.mul.Tensor"])["aten.mul.Tensor"].routes[0].rule == "the kernel, by its predicate"
-
-
-def test_a_predicate_that_does_not_take_an_optional_argument() -> None:
-    ops = ed.core_aten().with_predicate("aten.add.Tensor", lambda left, right: True)
-    message, notes = notes_of(ops, ed.KernelError, lambda: torch.add(x, x, alpha=2))
-    assert "its predicate" in message
-    assert "called as: aten.add.Tensor(f32[3], f32[3], alpha=2)" in message
-    assert notes == []
-
-
-@pytest.mark.parametrize(
-    ("kernel", "fault"),
-    [
-        (on_meta, "a tensor on meta where its op returns one on cpu"),
-        (differentiable, "a tensor that requires a gradient: return it after detach()"),
-    ],
-)
-def test_a_result_in_a_wrong_state(kernel: Callable[..., Any], fault: str) -> None:
-    message, notes = notes_of(mul_by(kernel), ed.KernelError, lambda: F.silu(x))
-    assert fault in message
-    assert notes == ["while decomposing aten.silu.default(f32[3])"]
 
 
 def test_a_parameter_may_be_returned_by_an_op_that_returns_its_argument() -> None:
@@ -235,27 +151,6 @@ def test_a_parameter_may_be_returned_by_an_op_that_returns_its_argument() -> Non
     with torch.no_grad(), ed.EagerDecompMode(ed.core_aten() | ["aten.add_.Tensor"], kernels=kernels):
         weight.add_(1)
     assert torch.equal(weight.detach(), torch.full((3,), 2.0))
-
-
-def test_an_error_of_the_program_gets_no_note() -> None:
-    with pytest.raises(RuntimeError) as caught, ed.EagerDecompMode(ed.core_aten()):
-        F.silu(x) + torch.ones(4)
-    assert not getattr(caught.value, "__notes__", [])
-
-
-def test_a_traceback_shows_the_notes() -> None:
-    with pytest.raises(ZeroDivisionError) as caught, ed.EagerDecompMode(mul_by(raising)):
-        F.silu(x)
-    shown = "".join(traceback.format_exception(caught.value))
-    assert "while decomposing aten.silu.default" in shown or not hasattr(caught.value, "add_note")  # Python 3.10
-
-
-def test_equal_backends_still_share_their_programs() -> None:
-    def mul(left: Tensor, right: Tensor) -> Tensor:
-        return aten.mul.Tensor(left, right)
-
-    modes = [ed.EagerDecompMode(mul_by(mul)) for _ in range(2)]
-    assert modes[0].cache is modes[1].cache
 
 
 def test_torchs_kernels_are_eagers_on_the_cpu_and_without_data() -> None:

@@ -13,7 +13,6 @@ from on_core import CORE
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.eager.verdict import refusal
 from eagerdecomp.rules.link import Linkable
 from eagerdecomp.rules.rule import Rule, make_rule
 
@@ -34,25 +33,6 @@ def test_a_rule_that_cannot_view_its_input_is_a_failed_route(ops: ed.OpSet) -> N
     assert caught.value.op == "aten.native_group_norm.default"
     reasons = [one.reason for one in caught.value.tried if one.op == "aten.native_group_norm.default"]
     assert any(reason == "needs aten.view.default, which has no route" for reason in reasons)
-
-
-@pytest.mark.parametrize("ops", [ed.infra(), NO_GROUP_NORM], ids=["infra", "core less view"])
-def test_a_failed_rule_falls_back(ops: ed.OpSet) -> None:
-    x = channels_last()
-    want = F.group_norm(x, 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        with ed.EagerDecompMode(ops, on_unsupported="fallback") as mode:
-            got = F.group_norm(x, 3)
-    assert torch.equal(got, want)
-    assert got.stride() == want.stride()
-    assert mode.stats()["aten.native_group_norm.default"].fell_back == 1
-
-
-def test_explain_lists_the_failed_rule() -> None:
-    found = ed.explain("aten.native_group_norm", channels_last(), None, None, 2, 6, 16, 3, 1e-5, supported_ops=NO_GROUP_NORM)
-    assert found.verdict.startswith("no route")
-    assert any(way.verdict.startswith("needs aten.view.default") for way in found.rules)
 
 
 # -- rules made for these tests, in place of the library's -------------------------------------------------------------------------
@@ -160,27 +140,6 @@ def test_an_error_of_a_kernel_propagates(first: Rule, on_unsupported: Any, monke
     assert len(FAILED) == 1
 
 
-def test_an_error_of_a_users_rule_propagates() -> None:
-    @ed.register_decomposition("aten.silu.default")
-    def silu(x: Tensor) -> Tensor:
-        return x.view(-1)
-
-    with pytest.raises(RuntimeError, match="view size is not compatible"):
-        in_mode(lambda: F.silu(TRANSPOSED), rules=[silu])
-
-
-def test_memory_and_interrupts_propagate(monkeypatch: pytest.MonkeyPatch) -> None:
-    for error in (MemoryError, torch.OutOfMemoryError, KeyboardInterrupt):
-
-        def raising(x: Tensor, error: Any = error) -> Tensor:
-            raise error("enough")
-
-        with monkeypatch.context() as patch:
-            with_rules(patch, make_rule(SILU, raising, recorded=True), make_rule(SILU, in_sigmoids, recorded=True))
-            with pytest.raises(error, match="enough"):
-                in_mode(lambda: F.silu(TRANSPOSED))
-
-
 NOTHING = ed.infra() | ["aten.as_strided"]
 BYTES = torch.tensor([1, 0, 2], dtype=torch.uint8)
 
@@ -197,22 +156,6 @@ def test_a_call_that_eager_accepts_is_unsupported_without_its_kernels(call: str)
     ACCEPTED[call]()
     with pytest.raises(ed.UnsupportedOpError):
         in_mode(ACCEPTED[call], NOTHING)
-
-
-@pytest.mark.parametrize(
-    ("op", "args", "accepted"),
-    [
-        (aten.view.default, (TRANSPOSED, [12]), False),
-        (aten.view.default, (TRANSPOSED, [4, 3]), True),
-        (aten.view_copy.default, (TRANSPOSED, [12]), True),
-        (aten._unsafe_view.default, (TRANSPOSED, [12]), False),
-        (aten.native_group_norm.default, (channels_last(), None, None, 2, 6, 16, 3, 1e-5), True),
-        (aten.mm.default, (torch.ones(2, 3), torch.ones(2, 3)), False),
-        (aten.nonzero.default, (TRANSPOSED,), True),
-    ],
-)
-def test_fake_tensors_decide_whether_eager_accepts_a_call(op: Any, args: Any, accepted: bool) -> None:
-    assert (refusal(op, args, {}) is None) is accepted
 
 
 def test_the_check_whether_eager_accepts_a_call_raises_no_warning() -> None:

@@ -80,15 +80,6 @@ def test_shipped_chains_are_those_of_the_sources_on_this_python() -> None:
                 assert set(mine[name].split(",")) == set(chains.split(",")), f"{path}, {name}"
 
 
-def test_a_function_of_the_package_is_not_disassembled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(name_chains, "_disassembled", lambda code: pytest.fail(f"{code} is disassembled"))
-    from eagerdecomp.decomps.math.matrices import adjoint, transposed
-
-    name_chains.name_chains.cache_clear()
-    assert disassembled(transposed) == {"aten.permute.default"}
-    assert disassembled(adjoint) == {"conjugate", "transposed"}
-
-
 def test_a_changed_source_is_disassembled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path(name_chains.__file__).parents[1] / "decomps" / "math" / "matrices.py"
     changed = tmp_path / "decomps" / "math" / "matrices.py"

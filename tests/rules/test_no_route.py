@@ -24,18 +24,6 @@ def apply(rule: Rule) -> Any:
     return result
 
 
-def test_the_first_applicable_rule_returns_and_no_later_one_runs() -> None:
-    ran: list[Rule] = []
-
-    def noted(rule: Rule) -> Any:
-        ran.append(rule)
-        return apply(rule)
-
-    rules = rules_returning(NotImplemented, None, "late")
-    assert first_applicable(aten.silu.default, rules, noted) is None
-    assert ran == rules[:2]
-
-
 def test_effects_of_a_rule_that_declines_are_undone_before_the_next_runs() -> None:
     events: list[str] = []
 
@@ -61,15 +49,3 @@ def test_if_all_rules_decline_every_attempt_is_reported_with_its_reason() -> Non
     assert caught.value.op is aten.silu.default
     assert caught.value.attempts == ((rules[0], "does not cover this call", None), (rules[1], "", inner))
     assert undone == [1, 1]
-
-
-def test_without_rules_there_is_no_route_and_no_attempt() -> None:
-    with pytest.raises(NoRoute) as caught:
-        first_applicable(aten.silu.default, [], apply)
-    assert caught.value.attempts == ()
-
-
-def test_an_error_of_a_users_rule_propagates_and_no_other_rule_is_tried() -> None:
-    rules = rules_returning(ValueError("mine"), "late")
-    with pytest.raises(ValueError, match="mine"):
-        first_applicable(aten.silu.default, rules, apply)

@@ -14,10 +14,8 @@ from eagerdecomp.rules.refusals import _refused_result
 
 CALLS: dict[str, tuple[str, Callable[[Tensor], Any]]] = {
     "comparison": ("aten.gt.Scalar", lambda x: x > 1),
-    "indices": ("aten.argmax.default", torch.argmax),
     "values and indices": ("aten.sort.default", torch.sort),
     "conversion": ("aten._to_copy.default", lambda x: x.to(torch.int32)),
-    "range of integers": ("aten.arange.start_step", lambda _: torch.arange(0, 4, 2)),
 }
 
 

@@ -1,4 +1,4 @@
-"""Rules: registration, and where a rule is defined; how rules are applied, bound and compared."""
+"""Rules: registration, where a rule is defined, and how it is bound; one that does not fit its op raises."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp.rules.link import Linkable
 from eagerdecomp.rules.rule import Rule, make_rule
-from eagerdecomp.rules.user_rules import register_decomposition
+from eagerdecomp.rules.user_rules import index_rules, register_decomposition
 
 aten = torch.ops.aten
 
@@ -32,18 +32,10 @@ def test_a_rule_has_the_location_of_its_function(op: Any) -> None:
     assert str(rule) == f"user rule {rule.where}"
 
 
-def test_registration_has_no_effect_without_a_mode() -> None:
-    register_decomposition("aten.silu.default")(lambda x: x * 0)
-    with ed.EagerDecompMode(ed.core_aten()):
-        assert torch.nn.functional.silu(torch.ones(1)).item() != 0
-
-
 def test_locations_of_wrapped_functions_and_callables_without_code() -> None:
     class Halves:
         def __call__(self, x: torch.Tensor) -> torch.Tensor:
             return x / 2
-
-    import functools
 
     @functools.wraps(double)
     def wrapped(x: torch.Tensor) -> torch.Tensor:
@@ -53,23 +45,7 @@ def test_locations_of_wrapped_functions_and_callables_without_code() -> None:
     assert "Halves" in register_decomposition(aten.silu.default)(Halves()).where
 
 
-# -- tables of rules ------------------------------------------------------------------------------------------------------
-
-
-def test_a_rule_equals_only_itself() -> None:
-    # By identity: a mode's programs depend on the function objects it was given.
-    one, other = make_rule(aten.silu.default, double, recorded=True), make_rule(aten.silu.default, double, recorded=True)
-    assert one == one
-    assert one != other
-    assert len({one, other}) == 2
-
-
 # -- calling rules --------------------------------------------------------------------------------------------------------
-
-
-def test_a_plain_rule_is_called_with_the_ops_arguments() -> None:
-    rule = make_rule(aten.elu.default, lambda x, alpha=1, scale=1: (x, alpha, scale), recorded=True)
-    assert rule(1, 2, scale=3) == (1, 2, 3)
 
 
 def test_a_linked_rule_is_bound_to_what_runs_its_ops() -> None:
@@ -96,11 +72,6 @@ def test_a_linked_rule_is_bound_to_what_runs_its_ops() -> None:
 # -- the first result -----------------------------------------------------------------------------------------------------
 
 
-def test_a_partial_function_has_the_name_of_its_function() -> None:
-    rule = ed.register_decomposition("aten.gelu.default")(functools.partial(torch.mul, 2))
-    assert "functools" not in rule.where
-
-
 def test_a_call_with_an_omitted_optional_argument_raises_and_names_the_rule() -> None:
     @ed.register_decomposition("aten.celu.default")
     def short(x: torch.Tensor) -> torch.Tensor:
@@ -111,3 +82,38 @@ def test_a_call_with_an_omitted_optional_argument_raises_and_names_the_rule() ->
         assert torch.celu(x).tolist() == x.tolist()
         with pytest.raises(ed.RuleError, match=r"short:\d+ for aten.celu.default cannot take the arguments of this call"):
             torch.celu(x, 2.0)
+
+
+# -- users' rules ------------------------------------------------------------------------------------------------------
+
+
+def test_two_rules_for_one_overload_raise_and_both_locations_are_named() -> None:
+    def halve(x: torch.Tensor) -> torch.Tensor:
+        return x / 2
+
+    first, second = make_rule(aten.silu.default, double, recorded=True), register_decomposition("aten.silu.default")(halve)
+    with pytest.raises(ed.RuleError) as caught:
+        index_rules([first, second])
+    assert str(caught.value) == f"two rules for aten.silu.default, {first.where} and {second.where}: remove one of them"
+    assert first.where != second.where
+
+
+@pytest.mark.parametrize("fn", [lambda: None, lambda x, y, z: x, lambda x, *, y: x])
+def test_a_rule_with_wrong_parameters_raises_at_registration(fn: Any) -> None:
+    with pytest.raises(ed.RuleError, match=r"cannot take the arguments of aten\.gelu_backward\.default"):
+        ed.register_decomposition("aten.gelu_backward.default")(fn)
+
+
+def test_a_rule_may_omit_optional_arguments() -> None:
+    rule = ed.register_decomposition("aten.gelu.default")(lambda x: x)
+    assert rule(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_a_rule_with_another_default_than_its_op_raises() -> None:
+    """Torch omits arguments that equal the schema's default, so the rule would use its own default."""
+    with pytest.raises(ed.RuleError, match=r"alpha=0\.5, where the op has alpha=1\.0"):
+        ed.register_decomposition("aten.celu.default")(lambda x, alpha=0.5: x)
+    with pytest.raises(ed.RuleError, match=r"keepdim=True, where the op has keepdim=False"):
+        ed.register_decomposition("aten.sum.dim_IntList")(lambda x, dim, keepdim=True, *, dtype=None: x)
+    for fn in (lambda x, alpha=1: x, lambda x, alpha=None: x, lambda x, *rest: x, lambda self, **rest: self):
+        ed.register_decomposition("aten.celu.default")(fn)
