@@ -38,22 +38,14 @@ def _zero(places: int = 2) -> torch.Tensor:
 CALLS: dict[str, Callable[[], Any]] = {
     "put": lambda: torch.zeros(4).put(_zero(), torch.ones(2)),
     "put_": lambda: torch.zeros(4).put_(_zero(), torch.ones(2)),
-    "put_ of another dtype": lambda: torch.zeros(4).put_(_zero().int(), torch.ones(2)),
-    "put_ into an expanded tensor": lambda: torch.zeros(4).expand(2, 4).put_(_zero(), torch.ones(2)),
-    "put_ without elements": lambda: torch.zeros(4).put_(_zero(0), torch.ones(0)),
     "put accumulated": lambda: torch.zeros(4).put(_zero(), torch.ones(2), accumulate=True),
-    "put_ accumulated": lambda: torch.zeros(4).put_(_zero(), torch.ones(2), accumulate=True),
     "put.out": lambda: aten.put.out(torch.zeros(4), _zero(), torch.ones(2), out=torch.zeros(4)),
-    "max_unpool1d": _unpool(1),
     "max_unpool2d": _unpool(2),
-    "max_unpool2d, int32 indices": _unpool(2, torch.int32),
     "max_unpool2d.out": lambda: aten.max_unpool2d.out(torch.ones(1, 2, 2), _zero(4).view(1, 2, 2), [4, 4], out=torch.ones(0)),
-    "max_unpool3d": _unpool(3),
     "index_put_": lambda: torch.zeros(4).index_put_((_zero(),), torch.ones(2)),
     "scatter": lambda: torch.zeros(4).scatter(0, _zero(), torch.ones(2)),
     "index_add": lambda: torch.zeros(4).index_add(0, _zero(), torch.ones(2)),
     "kthvalue": lambda: torch.arange(3.0).kthvalue(1),
-    "histc": lambda: torch.histc(torch.ones(3), 2),
 }
 
 
@@ -104,19 +96,9 @@ FILLED: dict[str, Callable[[torch.dtype], torch.Tensor]] = {
     "empty": lambda dtype: torch.empty(10, 9, dtype=dtype),
     "empty.out": lambda dtype: torch.empty(10, 9, out=torch.zeros(1, dtype=dtype)),
     "empty_like": lambda dtype: torch.empty_like(torch.zeros(4, 3, dtype=dtype).t()),
-    "empty_like, channels_last": lambda dtype: torch.empty_like(
-        torch.zeros(2, 3, 4, 5, dtype=dtype), memory_format=torch.channels_last
-    ),
     "empty_strided": lambda dtype: torch.empty_strided((3, 2), (10, 1), dtype=dtype),
-    "empty_permuted": lambda dtype: torch.empty_permuted((2, 3, 5), (1, 0, 2), dtype=dtype),
-    "new_empty": lambda dtype: torch.zeros(2, dtype=dtype).new_empty(3),
-    "new_empty_strided": lambda dtype: torch.zeros(2, dtype=dtype).new_empty_strided((3, 2), (1, 3)),
     "resize_": lambda dtype: torch.zeros(2, 3, 4, dtype=dtype).resize_(3, 4, 5),
-    "resize_, channels_last": lambda dtype: torch.zeros(1, 2, 1, 1, dtype=dtype).resize_(
-        3, 4, 5, 6, memory_format=torch.channels_last
-    ),
     "resize_ to less and to more": lambda dtype: torch.zeros(9, dtype=dtype).resize_(3).resize_(30),
-    "resize_as_": lambda dtype: torch.zeros(2, dtype=dtype).resize_as_(torch.zeros(5)),
     "resize": lambda dtype: aten.resize(torch.zeros(2, dtype=dtype), [5]),
 }
 

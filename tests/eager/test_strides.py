@@ -36,11 +36,3 @@ def test_memory_order_equals_that_of_empty_like(tensor: torch.Tensor) -> None:
 @given(tensors())
 def test_is_dense_equals_torchs_result(tensor: torch.Tensor) -> None:
     assert is_dense(tensor) == torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
-
-
-def test_channels_last_orders() -> None:
-    for shape, fmt in (((2, 3, 4, 5), torch.channels_last), ((2, 3, 4, 5, 6), torch.channels_last_3d)):
-        tensor = torch.zeros(shape)
-        order = memory_order(tensor, fmt)
-        strided = torch.empty([tensor.shape[dim] for dim in order]).permute(inverse(order))
-        assert strided.is_contiguous(memory_format=fmt)
