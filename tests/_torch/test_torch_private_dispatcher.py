@@ -17,7 +17,6 @@ from eagerdecomp._torch.dispatcher import (
     close_library,
     device_key,
     falls_through,
-    forget_dispatch,
     forget_dispatch_of,
     functional_trace_active,
     has_computed_kernel,
@@ -184,13 +183,6 @@ def test_accepts_scalars_is_true_where_python_accepts_them_for_tensors() -> None
     assert not accepts_scalars(torch.ops.aten.maximum.default)
     with pytest.raises(RuntimeError):
         torch.ops.aten.maximum.default(2, torch.ones(()))
-
-
-def test_forget_dispatch_empties_what_was_looked_up() -> None:
-    op = torch.ops.aten.sinc.default
-    op._dispatch_cache[torch._C.DispatchKey.CPU] = lambda given: given
-    forget_dispatch(op)
-    assert not op._dispatch_cache
 
 
 def test_forget_dispatch_of_empties_it_for_all_overloads_of_a_namespace() -> None:

@@ -20,7 +20,6 @@ from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
 from eagerdecomp._torch.autograd import BACKWARD_CODE, autograd_node, next_node_number, node_number, profiler_is_on
 from eagerdecomp._torch.modes import (
     DispatchMode,
-    TorchDispatchMode,
     leave_modes,
     mode_stack,
     modes_entered,
@@ -69,32 +68,6 @@ def test_leave_modes_leaves_those_that_were_entered_since_modes_entered_was_aske
     assert modes_entered() == before
 
 
-def test_pop_mode_takes_off_the_mode_entered_last() -> None:
-    outer, inner = OpRecorder(), OpRecorder()
-    push_mode(outer)
-    push_mode(inner)
-    pop_mode()
-    try:
-        torch.ones(2)
-    finally:
-        pop_mode()
-    assert (len(outer.ops), len(inner.ops)) == (1, 0)
-
-
-def test_dispatchmode_is_off_within_its_own_handler_and_hands_on_to_outer_modes() -> None:
-    with OpRecorder() as outer, OpRecorder() as inner:
-        torch.ones(2)
-    assert (inner.ops, outer.ops) == ([aten.ones.default], [aten.ones.default])
-    assert mode_depth() == 0
-
-
-def test_dispatchmode_gets_backward_on_the_calling_thread() -> None:
-    x = torch.ones(2, requires_grad=True)
-    with OpRecorder() as seen:
-        (x * 3).sum().backward()
-    assert aten.mul.Tensor in seen.ops[-3:] or aten.expand.default in seen.ops, "autograd's thread does not see the modes"
-
-
 def test_dispatchmode_leaves_no_flag_set_between_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     # Modes of torch's own, in threads, may have left it set before.
     monkeypatch.setattr("torch.utils._python_dispatch._is_in_torch_dispatch_mode", False)
@@ -120,19 +93,6 @@ def test_dispatchmode_handlers_are_not_compiled_by_dynamo() -> None:
     assert hasattr(frames, "set_code_exec_strategy"), "Dynamo's switch for a code object moved"
     assert not hasattr(OpRecorder.__torch_dispatch__, "__wrapped__"), "torch wraps the handler again: every op pays for it"
     assert OpRecorder._should_skip_dynamo() is False
-
-
-def test_torchdispatchmode_is_handed_each_call_as_users_write_modes() -> None:
-    seen = []
-
-    class Plain(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            seen.append(func)
-            return func(*args, **(kwargs or {}))
-
-    with Plain():
-        torch.neg(torch.ones(2))
-    assert seen == [torch.ops.aten.ones.default, torch.ops.aten.neg.default]
 
 
 def test_no_current_modes_takes_every_mode_off_and_puts_it_back() -> None:

@@ -14,7 +14,7 @@ from dispatch_recorders import OpRecorder
 from eagerdecomp._torch import fake as _fake
 from eagerdecomp._torch import modes as torch_modes
 from eagerdecomp._torch import tensors
-from eagerdecomp._torch.modes import DispatchMode, TorchDispatchMode, fake_mode_entered, no_current_modes
+from eagerdecomp._torch.modes import DispatchMode, TorchDispatchMode, fake_mode_entered
 from eagerdecomp._torch.ops import inductor_prims, resolve_packet
 from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
 from eagerdecomp._torch.sizes import SymbolicSizes
@@ -22,13 +22,10 @@ from eagerdecomp._torch.tensors import (
     PLAIN_TORCH_DISPATCH,
     FakeTensor,
     FakeTensorMode,
-    WeakStorage,
     WeakTensor,
-    convolution_format,
     has_values,
     is_dense,
     is_zero_tensor,
-    lazy_bit_guards,
     lazy_bits_seen_by_kernels,
     lazy_bits_visible,
     same_storage,
@@ -80,12 +77,6 @@ def test_faketensormode_and_faketensor_stand_for_real_tensors_without_running_ke
     assert got.shape == (2, 4)
 
 
-def test_faketensor_results_reach_no_outer_mode() -> None:
-    with OpRecorder() as seen, no_current_modes(), FakeTensorMode():
-        torch.ones(2) + 1
-    assert seen.ops == []
-
-
 CONJ = torch.tensor([[1 + 2j]]).conj()
 
 
@@ -107,14 +98,9 @@ class Handed(DispatchMode):
     ("op", "args"),
     [
         (aten.mm.default, (CONJ, CONJ)),
-        (aten.addmm.default, (CONJ, CONJ, CONJ)),
-        (aten.dot.default, (CONJ[0], CONJ[0])),
         (aten.view.default, (CONJ, [1])),
         (aten.silu.default, (CONJ,)),
-        (aten.exp.default, (CONJ,)),
-        (aten.cumsum.default, (CONJ, 0)),
         (torch.ops.prims.real.default, (CONJ,)),
-        (torch.ops.prims.add.default, (CONJ, CONJ)),
         (aten.slice.Tensor, (CONJ,)),
         (aten.mul_.Tensor, (CONJ.clone(), CONJ)),
     ],
@@ -126,17 +112,6 @@ def test_lazy_bits_seen_by_kernels_reports_the_ops_that_get_conj_inputs_as_they_
     assert ("is_conj" in lazy_bits_seen_by_kernels(op)) is handed.conj[op], (
         f"{op}: whether torch resolves a conj bit before modes changed"
     )
-
-
-def test_lazy_bit_guards_do_the_same_without_a_generator() -> None:
-    def with_guards(*args: Any) -> Any:
-        first, second, third = lazy_bit_guards()
-        with first, second, third:
-            return aten.mul.Tensor(args[0], 2)
-
-    with OpRecorder(with_guards):
-        got = aten.mm.default(CONJ, CONJ)
-    assert torch.equal(got.resolve_conj(), CONJ.resolve_conj() * 2)
 
 
 def test_lazy_bits_visible_lets_a_handler_compose_ops_on_a_conj_tensor() -> None:
@@ -228,16 +203,6 @@ def test_weaktensor_keeps_an_address_from_use_and_no_tensor_alive() -> None:
     assert all(torch.ones(4)._cdata != address for _ in range(20))
 
 
-def test_a_weak_reference_to_a_storage_reserves_its_address_and_not_its_memory() -> None:
-    x = torch.ones(3)
-    address, weak = x.untyped_storage()._cdata, WeakStorage(x.untyped_storage())
-    assert not weak.expired()
-    del x
-    assert weak.expired()
-    others = [torch.ones(3) for _ in range(50)]
-    assert address not in [other.untyped_storage()._cdata for other in others]
-
-
 def test_resolve_packet_names_the_overload_that_a_call_reaches() -> None:
     assert resolve_packet("aten::add", [torch.ones(2), 1], {}) == "Tensor"
     assert resolve_packet("aten::add", [torch.ones(2), 1], {"out": torch.ones(2)}) == "out"
@@ -318,12 +283,9 @@ def test_a_size_that_follows_from_another_keeps_its_own_symbol() -> None:
     [
         (lambda size: torch.sym_float(size) * 2.5, 12.5),
         (lambda size: torch.sym_min(size, 3), 3),
-        (lambda size: torch.sym_max(size, 3), 5),
         (lambda size: math.floor(size * 0.75), 3),
-        (lambda size: math.ceil(size * 0.75), 4),
         (lambda size: round(size * 0.75), 4),
         (lambda size: size**0.5, math.sqrt(5)),
-        (lambda size: size / 2, 2.5),
     ],
 )
 def test_functions_of_sizes_become_nodes_without_torch_functions_too(compute: Callable[[Any], Any], expected: float) -> None:
@@ -341,14 +303,6 @@ def test_functions_of_sizes_become_nodes_without_torch_functions_too(compute: Ca
     assert torch.fx.GraphModule(torch.nn.Module(), graph)(torch.ones(5)) == expected
 
 
-def test_suggested_memory_format_is_channels_last_where_the_strides_are() -> None:
-    image = torch.ones(2, 3, 4, 5)
-    assert suggested_memory_format(image) is torch.contiguous_format
-    assert suggested_memory_format(image.contiguous(memory_format=torch.channels_last)) is torch.channels_last
-    volume = torch.ones(2, 3, 4, 5, 6).contiguous(memory_format=torch.channels_last_3d)
-    assert suggested_memory_format(volume) is torch.channels_last_3d
-
-
 @pytest.mark.parametrize(("strides", "last"), [((20, 1, 5, 1), True), ((20, 20, 5, 1), False), ((20, 7, 5, 1), False)])
 def test_strides_of_dimensions_of_size_1_decide_the_suggested_memory_format(strides: tuple[int, ...], last: bool) -> None:
     image = torch.empty_strided((2, 1, 4, 5), strides)
@@ -356,16 +310,6 @@ def test_strides_of_dimensions_of_size_1_decide_the_suggested_memory_format(stri
     assert (suggested_memory_format(image) is torch.channels_last) is last
     pooled = torch.nn.functional.max_pool2d(image, 2)
     assert (pooled.stride(1) == 1) is last  # as ATen decides
-
-
-@pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("transposed", [False, True])
-def test_the_memory_format_of_a_convolution_of_volumes_is_torchs(batch: int, transposed: bool) -> None:
-    volumes = torch.ones(batch, 3, 4, 4, 4).to(memory_format=torch.channels_last_3d)
-    weight = torch.ones(3, 3, 3, 3, 3)
-    geometry = [1] * 3, [0] * 3, [1] * 3, transposed, [0] * 3, 1
-    made = torch.ops.aten.convolution.default(volumes, weight, None, *geometry)
-    assert made.is_contiguous(memory_format=convolution_format(volumes, weight, *geometry))
 
 
 def test_mode_of_fakes_is_the_one_that_made_them_or_a_new_one() -> None:

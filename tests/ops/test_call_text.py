@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eagerdecomp.ops.call_text import SHORT_DTYPES, CallTextError, call_text, describe_call, parse_call, tensor_text, value_text
+from eagerdecomp.ops.call_text import SHORT_DTYPES, CallTextError, call_text, describe_call, parse_call, tensor_text
 from eagerdecomp.planner.rule_calls import load_calls
 
 aten = torch.ops.aten
@@ -41,13 +41,6 @@ def test_a_tensor_is_a_dtype_with_sizes_and_strides(text: str, dtype: Any, shape
     assert (tensor.dtype, tuple(tensor.shape), tensor.stride()) == (dtype, shape, strides)
 
 
-def test_values_are_accepted_by_most_ops() -> None:
-    values = one("f32[100]")
-    assert 0 <= values.min() < 0.2 < 0.8 < values.max() < 1
-    assert one("i64[3]").tolist() == [0, 0, 0]
-    assert one("b8[2]").tolist() == [True, True]
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -70,46 +63,27 @@ def test_everything_else_is_a_literal_or_a_name_of_torch_s(text: str, value: Any
     assert type(got) is type(value)
 
 
-def test_arguments_come_by_position_and_by_name() -> None:
-    args, kwargs = parse_call("f32[2], [i64[], None],\n approximate='tanh', out=f32[]")
-    assert [type(arg) for arg in args] == [torch.Tensor, list]
-    assert list(kwargs) == ["approximate", "out"]
-    assert parse_call("  ") == ([], {})
-
-
 @pytest.mark.parametrize(
     ("text", "where", "why"),
     [
         ("f33[2]", "column 1, 'f33[2]'", "this is not a dtype"),
-        ("f32[3], f99[]", "column 9, 'f99[]'", "this is not a dtype"),
-        ("f32[][], f99[]", "column 10, 'f99[]'", "this is not a dtype"),
         ("f32[2], ,", "column 9, ','", "invalid syntax"),
         ("f32[8,64], f32[8,64", "column 15, '[8,64'", "this '[' is not closed"),
-        ("f32[2)]", "column 6, ')]'", "expected ']', which closes the '[' at column 4"),
         ("f32[2]], '['", "column 7, \"], '['\"", "this ']' closes no bracket"),
         ("'[', f32[2", "column 9, '[2'", "this '[' is not closed"),
         ("f32[4,4](1,4), f32[4]", "column 9, '(1,4)", "strides go in brackets: write f32[4, 4][1, 4]"),
-        ("f32[2] f32[3]", "column 1", "a comma is missing"),
-        ("f32[2]=3", "column 1", "expression cannot contain assignment"),
         ("'é', f33[2]", "column 6, 'f33[2]'", "this is not a dtype"),
-        ("a=1, 2", "at the end of the call", "positional argument follows keyword argument"),
         ("'\udc80'", "", "too long, too deeply nested"),
         ("f32[a]", "column 5", "integers"),
-        ("f32[-1]", "column 5", "integers"),
-        ("f32[True]", "column 5", "integers"),
         ("f32[2, 2][1]", "column 11", "2 sizes need 2 strides, not 1"),
         ("f32[99999999999999]", "column 1", "this tensor cannot be made"),
         ("1 + 2", "column 1", "expressions are not computed"),
-        ("2 ** 99", "column 1", "expressions are not computed"),
-        ("-None", "column 1", "expressions are not computed"),
         ("__import__('os').getpid()", "column 1", "only tensors"),
         ("[x for x in [1]]", "column 1", "only tensors"),
         ("torch.ones", "column 1", "only tensors"),
-        ("x.float16", "column 1", "only tensors"),
         ("*[1]", "column 1", "only tensors"),
         ("**{'a': 1}", "column 3", "** is not supported"),
         ("a=1, a=2", "column 6", "a"),
-        (") + f(", "column 1, ')", "this ')' closes no bracket"),
         ("1)(2", "column 2, ')(2'", "this ')' closes no bracket"),
         ("1 #", "column 3, '#'", "comments are not supported"),
     ],
@@ -157,11 +131,6 @@ def test_parsing_the_text_of_a_call_gives_the_call(args: Any, kwargs: Any) -> No
     again = parse_call(call_text(args, kwargs, tensor=with_strides))
     assert [*map(facts, again)] == [*map(facts, (args, kwargs))]
     assert call_text(*parse_call(call_text(args, kwargs))) == call_text(args, kwargs)
-
-
-@pytest.mark.parametrize("text", ["nan", "(nan+nanj)", "(1-infj)", "infj"])
-def test_infinities_and_nans_are_parsed(text: str) -> None:
-    assert value_text(one(text)) == text
 
 
 @pytest.mark.full

@@ -86,26 +86,6 @@ def test_a_convolution_runs_by_the_kernel_that_devices_may_override() -> None:
     assert not device_ops("CPU").lacks("aten::convolution")  # torch computes it there
 
 
-def test_an_overrideable_op_needs_a_kernel_itself() -> None:
-    assert having().lacks("aten::convolution_overrideable")
-    assert having("aten::convolution_overrideable").relied_on("aten::convolution") == (
-        "aten::convolution_overrideable",
-        "aten::_convolution",
-    )
-
-
-def test_the_first_name_of_a_device_is_the_device() -> None:
-    with ed.install(ALLOCATION, "privateuseone"), pytest.raises(ed.InstallError, match="already installed"):
-        ed.install(ALLOCATION, torch.device("privateuseone", 0))
-
-
-def test_memory_is_what_only_allocates_views_and_copies() -> None:
-    own = {"aten::as_strided", "aten::set_.source_Tensor", "aten::unfold", "aten::_copy_from", "aten::record_stream"}
-    found = having(*own, "aten::relu_", "aten::mm", "aten::native_batch_norm").memory()
-    assert own <= found
-    assert found - own <= MEMORY
-
-
 def test_an_op_of_the_set_without_a_kernel_is_named_when_the_backend_is_installed(fallback: list[str]) -> None:
     with pytest.raises(ed.InstallError, match=r"no kernel for 2 ops of .*: aten\.mm\.default, aten\.mul\.Tensor\. .*Its fallback"):
         ed.install([*ALLOCATION, "aten.mul.Tensor", "aten.mm.default"], "privateuseone")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 
-import pytest
 import torch
 
 from eagerdecomp._torch.ops import op_names
 from eagerdecomp.ops.facts import ROWS, UNSTATED, UnstatedFacts
-from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.ops.schema import facts_of
 
 aten = torch.ops.aten
@@ -30,27 +27,8 @@ def test_every_row_differs_from_the_defaults() -> None:
     assert [facts for facts, _ in ROWS for fact, value in facts.items() if value == getattr(UnstatedFacts, fact)] == []
 
 
-def test_every_fact_holds_for_an_op() -> None:
-    assert {field.name for field in dataclasses.fields(UnstatedFacts)} == {fact for facts, _ in ROWS for fact in facts}
-
-
-def test_an_op_whose_workspace_is_read_exists() -> None:
-    assert all(resolve_ops([row.reads_workspace_of]) for row in UNSTATED.values() if row.reads_workspace_of)
-
-
 def test_the_facts_of_an_op_are_those_of_its_packet() -> None:
     assert facts_of(aten.empty.memory_format).allocates
     assert facts_of(aten.empty.memory_format).reads_metadata
     assert facts_of(aten.sort.stable).finds_ties
     assert not facts_of(aten.add.Tensor).allocates
-
-
-def test_an_overload_may_differ_from_its_packet() -> None:
-    assert facts_of(aten.view_copy.dtype).rejects_strides
-    assert not facts_of(aten.view_copy.default).rejects_strides
-
-
-@pytest.mark.parametrize("name", ["resize_", "resize_as_", "set_.source_Storage", "t_", "as_strided_"])
-def test_ops_that_change_metadata_have_a_tag(name: str) -> None:
-    (op,) = resolve_ops([f"aten.{name}" if "." in name else f"aten.{name}.default"])
-    assert facts_of(op).changes_metadata

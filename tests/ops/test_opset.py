@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import inductor_prims, op_names, overload
-from eagerdecomp.ops.opset import INFRA_NAMES, as_op_set, core_aten, resolve_ops
+from eagerdecomp.ops.opset import INFRA_NAMES, as_op_set, core_aten
 
 aten = torch.ops.aten
 
@@ -42,17 +41,6 @@ def test_union_and_difference_equal_those_of_python_sets(left: set[Any], right: 
         assert (op in ed.OpSet(left)) is (op in left)
 
 
-@given(overloads, overloads, overloads)
-def test_op_sets_combine_like_python_sets(a: set[Any], b: set[Any], c: set[Any]) -> None:
-    x, y, z = map(ed.OpSet, (a, b, c))
-    assert x | y == y | x
-    assert (x | y) | z == x | (y | z)
-    assert x - (y | z) == (x - y) - z
-    assert (x | y) - z == (x - z) | (y - z)
-    assert x | x == x
-    assert x - x == ed.OpSet()
-
-
 @given(st.permutations(SOME), st.integers(0, len(SOME)))
 def test_equality_and_iteration_do_not_depend_on_the_order_of_ops(order: list[Any], doubled: int) -> None:
     one, other = ed.OpSet(SOME), ed.OpSet(order + order[:doubled])
@@ -60,11 +48,6 @@ def test_equality_and_iteration_do_not_depend_on_the_order_of_ops(order: list[An
     assert hash(one) == hash(other)
     assert list(one) == list(other) == sorted(SOME, key=str)
     assert len(other) == len(SOME)
-
-
-def test_a_label_does_not_affect_equality() -> None:
-    assert ed.OpSet(["aten.sin.default"], label="mine") == ed.OpSet(["aten.sin.default"])
-    assert ed.OpSet(["aten.sin.default"]) != {aten.sin.default}
 
 
 def test_no_operation_changes_its_operands() -> None:
@@ -79,33 +62,17 @@ def test_no_operation_changes_its_operands() -> None:
     assert x.predicate(aten.sin.default) is None
 
 
-def test_a_set_is_immutable() -> None:
-    x: Any = ed.core_aten()
-    with pytest.raises(AttributeError):
-        x.extra = 1
-    for name in ("add", "remove", "discard", "update", "clear", "__setitem__"):
-        assert not hasattr(x, name)
-
-
-def test_truth_value_of_sets() -> None:
-    assert not ed.OpSet()
-    assert ed.OpSet(["aten.sin.default"])
-
-
 @pytest.mark.parametrize(
     ("op_set", "text"),
     [
         (ed.OpSet(), "OpSet(empty: 0 ops)"),
-        (ed.OpSet(["aten.sin.default"]), "OpSet(aten.sin.default: 1 op)"),
         (
             ed.OpSet(SOME),
             "OpSet(aten.add.Scalar, aten.add.Tensor, aten.cos.default, aten.detach.default, ...: 7 ops)",
         ),
         (ed.OpSet(SOME, label="mine"), "OpSet(mine: 7 ops)"),
         (ed.OpSet(SOME, label="mine") - ["aten.sin.default"], "OpSet(mine - 1 op: 6 ops)"),
-        (ed.OpSet(SOME, label="mine") - ["aten.tan.default"], "OpSet(mine: 7 ops)"),
         (ed.OpSet(SOME, label="mine") | ["aten.tan.default", "aten.sin.default"], "OpSet(mine | 1 op: 8 ops)"),
-        (ed.OpSet(SOME, label="mine") | ["aten.sin.default"], "OpSet(mine: 7 ops)"),
         (ed.OpSet(SOME[:1], label="a") | ed.OpSet(SOME[1:3], label="b"), "OpSet(a | b: 3 ops)"),
         (ed.OpSet(SOME, label="mine").with_predicate("aten.sin.default", bool), "OpSet(mine: 7 ops, 1 with a predicate)"),
     ],
@@ -143,10 +110,6 @@ def test_a_name_without_overload_and_a_packet_stand_for_every_overload(given_as:
     assert given_as not in found - ["aten.add.out"]
 
 
-def test_overloads_of_other_namespaces_are_found() -> None:
-    assert list(ed.OpSet(["prims.mul.default"])) == [torch.ops.prims.mul.default]
-
-
 def test_a_difference_takes_a_single_name_packet_or_overload() -> None:
     everything = ed.OpSet(SOME)
     assert set(everything - "aten.sin.default") == set(SOME) - {aten.sin.default}
@@ -159,9 +122,7 @@ def test_a_difference_takes_a_single_name_packet_or_overload() -> None:
     ("name", "offered"),
     [
         ("aten.ad.Tensor", "aten.add.Tensor"),
-        ("aten.add.Tensr", "aten.add.Tensor"),
         ("aten.silu_bckward", "aten.silu_backward"),
-        ("aten::gellu", "aten.gelu"),
         ("prims.convert_elemnt_type", "prims.convert_element_type"),
     ],
 )
@@ -193,17 +154,6 @@ def test_a_single_op_is_not_a_set(one: Any) -> None:
         ed.OpSet() | one
 
 
-def test_membership_of_other_things_is_false_and_of_an_unknown_name_an_error() -> None:
-    assert 3 not in ed.core_aten()
-    assert None not in ed.core_aten()
-    with pytest.raises(ed.OpSetError):
-        "aten.nosuch" in ed.core_aten()  # noqa: B015
-
-
-def test_resolving_keeps_the_order_given() -> None:
-    assert resolve_ops(["aten.sin.default", aten.cos.default]) == [aten.sin.default, aten.cos.default]
-
-
 # -- the named sets ------------------------------------------------------------------------------------------------------
 
 
@@ -228,19 +178,6 @@ def test_prims_is_the_prims_namespace_and_infra() -> None:
 def test_every_name_of_infra_exists_and_there_are_few() -> None:
     assert len(ed.infra()) == len(INFRA_NAMES) == len(set(INFRA_NAMES)) <= 31
     assert {str(op).replace(".", "::", 1).removesuffix(".default") for op in ed.infra()} == set(INFRA_NAMES)
-
-
-def test_infra_holds_no_arithmetic() -> None:
-    # Pointwise ops and reductions carry these tags; infra ops do not, except copies, which torch tags pointwise.
-    arithmetic = {op for op in ed.infra() if {torch.Tag.pointwise, torch.Tag.reduction} & set(op.tags)}
-    assert arithmetic <= {aten.copy_.default, aten._to_copy.default}
-
-
-def test_the_named_sets_are_the_same_value_each_time() -> None:
-    assert ed.core_aten() is ed.core_aten()
-    assert repr(ed.core_aten()) == f"OpSet(core_aten: {len(ed.core_aten())} ops)"
-    assert repr(ed.prims()).startswith("OpSet(prims: ")
-    assert repr(ed.infra()).startswith("OpSet(infra: ")
 
 
 # -- predicates ------------------------------------------------------------------------------------------------------------
@@ -293,26 +230,6 @@ def test_a_predicate_is_part_of_what_a_set_is() -> None:
     assert SMALL | SMALL == SMALL
 
 
-def test_the_last_predicate_of_an_op_is_used() -> None:
-    assert SMALL.with_predicate(SIN, even).predicate(SIN) is even
-
-
-def few(x: Any, y: Any, **_: Any) -> bool:
-    return x.numel() < 10
-
-
-def test_a_predicate_for_a_packet_applies_to_each_overload() -> None:
-    op_set = ed.OpSet(["aten.add"]).with_predicate("aten.add", few)
-    assert aten.add in op_set
-    assert all(op_set.predicate(op) is few for op in op_set)
-
-
-def test_a_predicate_for_a_packet_leaves_other_overloads_out_of_the_set() -> None:
-    op_set = ed.OpSet(["aten.add.Tensor"]).with_predicate("aten.add", few)
-    assert list(op_set) == [aten.add.Tensor]
-    assert op_set.predicate(aten.add.Tensor) is few
-
-
 @pytest.mark.parametrize("op", ["aten.cos.default", "aten.cos", aten.cos, aten.cos.default])
 def test_a_predicate_of_an_op_outside_the_set_is_refused(op: Any) -> None:
     with pytest.raises(ed.OpSetError, match=r"predicate for aten\.cos\S* would never run.*Add it first: \(ops \| \[") as raised:
@@ -320,10 +237,6 @@ def test_a_predicate_of_an_op_outside_the_set_is_refused(op: Any) -> None:
     cure = str(raised.value).partition("Add it first: ")[2]
     added = eval(cure, {"torch": torch, "ops": PLAIN, "when": even})
     assert added.predicate(aten.cos.default) is even
-
-
-def test_a_copy_is_equal() -> None:
-    assert copy.copy(SMALL) == SMALL
 
 
 def always(*args: object) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eagerdecomp._torch.ops import op_names, overload
-from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, functional_variant, is_composite
+from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, functional_variant
 
 aten = torch.ops.aten
 
@@ -26,22 +26,17 @@ EVERY_ATEN_OP = [op for name in op_names() if name.startswith("aten::") and (op 
     [
         (aten.add.Tensor, "functional"),
         (aten.add_.Tensor, "in place"),
-        (aten.add.out, "out"),
         (aten.max.dim_max, "out"),  # an out= op whose overload name has no "out" in it
         (aten.geqrf.a, "out"),
         (aten._slow_conv2d_backward.output_mask, "functional"),  # an op with "out" in its name that writes nothing
-        (aten.to.dtype_layout, "view"),
         (aten.__and__.Tensor, "functional"),  # a trailing underscore does not mean in-place
         (aten.record_stream.default, "in place"),  # and in-place ops may have none
         (aten.set_.source_Tensor, "in place"),
-        (aten.view.default, "view"),
         (aten.unbind.int, "view"),
         (aten.t_.default, "in place"),
         (aten._native_batch_norm_legit.default, "writes others"),  # running statistics, neither first nor keyword-only
         (aten._foreach_add_.Scalar, "in place"),
-        (aten._foreach_add.Scalar_out, "out"),
         (aten.full.out, "out"),  # the written tensor is the only tensor argument
-        (aten._fused_adam_.default, "in place"),
     ],
     ids=str,
 )
@@ -68,15 +63,6 @@ def test_every_aten_op_has_at_most_one_kind_and_mutates_what_its_schema_says() -
         assert facts.is_out is (torch.Tag.out in op.tags and not others), op
 
 
-def test_random_and_data_dependent_are_read_from_tags() -> None:
-    assert facts_of(aten.bernoulli.default).is_random
-    assert facts_of(aten.native_dropout.default).is_random
-    assert not facts_of(aten.relu.default).is_random
-    assert facts_of(aten.nonzero.default).reads_data
-    assert facts_of(aten._local_scalar_dense.default).reads_data
-    assert not facts_of(aten.add.Tensor).reads_data
-
-
 def test_an_arguments_facts_are_those_of_the_schema_text() -> None:
     # add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1); index.Tensor(Tensor self, Tensor?[] indices)
     this, other, alpha = facts_of(aten.add.Tensor).arguments
@@ -93,13 +79,6 @@ def test_an_arguments_facts_are_those_of_the_schema_text() -> None:
     assert [written.arguments[position].name for position in written.mutated] == ["max", "max_values"]
     assert written.returns_written
     assert not written.returns_alias
-
-
-def test_composite_means_composite_implicit_autograd() -> None:
-    assert is_composite(aten.linear.default)
-    assert is_composite(aten.silu_backward.default)
-    assert not is_composite(aten.addmm.default)
-    assert not is_composite(aten.zeros.default)  # CompositeExplicitAutograd
 
 
 # -- functional variants -----------------------------------------------------------------------------------------------------
@@ -158,11 +137,6 @@ def test_every_variant_of_aten_matches_by_schema() -> None:
     assert found > 1000
 
 
-def test_the_variant_of_a_random_op_is_random() -> None:
-    pairs = [(op, variant) for op in EVERY_ATEN_OP if (variant := functional_variant(op)) is not None]
-    assert [(str(op), str(variant)) for op, variant in pairs if facts_of(op).is_random is not facts_of(variant).is_random] == []
-
-
 # -- calls and arguments ----------------------------------------------------------------------------------------------------
 
 TENSOR = torch.ones(2)
@@ -207,19 +181,3 @@ def test_arguments_survive_conversion_to_a_call_and_back(op: Any, data: st.DataO
     values = [data.draw(strategy) for strategy in CALLS[op]]
     args, kwargs = call_of(op, values)
     assert same(arguments_of(op, args, kwargs), values)
-
-
-@given(data=st.data())
-@pytest.mark.parametrize("op", CALLS, ids=str)
-def test_a_call_omits_defaults_at_its_end(op: Any, data: st.DataObject) -> None:
-    values = [data.draw(strategy) for strategy in CALLS[op]]
-    args, kwargs = call_of(op, values)
-    arguments = facts_of(op).arguments
-    if args and arguments[len(args) - 1].has_default:
-        assert not same(args[-1], arguments[len(args) - 1].default)
-    defaults = {argument.name: argument.default for argument in arguments if argument.has_default}
-    assert not any(same(value, defaults[name]) for name, value in kwargs.items() if name in defaults)
-
-
-def test_keyword_arguments_are_sorted_into_the_schemas_order() -> None:
-    assert same(arguments_of(aten.clamp.default, [TENSOR], {"max": 2}), [TENSOR, None, 2])
