@@ -12,7 +12,7 @@ import torch
 from compare import assert_same
 
 import eagerdecomp as ed
-from benchmarks.baselines import Floor, Naive, Noop, dispatched_arguments, floor
+from benchmarks.baselines import Naive, Noop, floor
 from benchmarks.cases import CASES, COMMON, SIZES, TINY, Case
 from benchmarks.ops import contestants
 from eagerdecomp._torch.ops import builtin
@@ -53,27 +53,6 @@ def test_the_floor_returns_what_ours_returns_and_writes_what_ours_writes(case: C
         want = case.op(*theirs[0], **theirs[1])
     assert_same(got, want, exact=True)
     assert_same(list(mine[0]), list(theirs[0]), exact=True)
-
-
-def test_the_floor_takes_keyword_arguments_under_the_op_s_names(mode: ed.EagerDecompMode) -> None:
-    (case,) = [case for case in CASES if case.name == "aten.addcmul.default"]
-    a, b, c = case.args(TINY)
-    low = floor(case.op, partial(builtin(case.op), a, b, c, value=0.5), mode)
-    with low:
-        got = torch.addcmul(c, b, a, value=0.5)
-    assert_same(got, torch.addcmul(c, b, a, value=0.5))
-
-
-def test_a_call_arrives_without_arguments_that_are_defaults() -> None:
-    x = torch.ones(3)
-    args, kwargs = dispatched_arguments(partial(builtin(torch.ops.aten.add.Tensor), x, x, alpha=1))
-    assert len(args) == 2
-    assert kwargs == {}
-
-
-def test_the_floor_knows_one_op_only() -> None:
-    with pytest.raises(KeyError), Floor({}):
-        torch.neg(torch.ones(2))
 
 
 def test_noop_calls_on_and_naive_decomposes_again() -> None:

@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 from benchmarks.chart import svg
-from benchmarks.figures import Figure, Section, markdown, section_json
+from benchmarks.figures import Figure, Section, markdown
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -30,11 +30,6 @@ def test_what_is_no_ratio_is_not_drawn() -> None:
     assert circles(svg([section(Figure("programs held", 65))], "here")) == []
 
 
-def test_names_are_escaped_and_the_caption_stands_in_it() -> None:
-    root = ElementTree.fromstring(svg([section(Figure("a / <b>", 2.0))], "torch & more"))
-    assert {"A & B", "a / <b>", "torch & more", "2"} <= {text.text for text in root.iter(f"{SVG}text")}
-
-
 def test_quartiles_are_a_line_around_the_dot() -> None:
     root = ElementTree.fromstring(svg([section(Figure("a / b", 2.0, 1.5, 3.0))], "here"))
     (line,) = [line for line in root.iter(f"{SVG}line") if line.get("stroke-width") == "2"]
@@ -47,9 +42,3 @@ def test_a_section_as_markdown_is_a_table_and_its_lists() -> None:
     assert "| a / b | 1.23 | 1.10 to 1.30 | 7 ops |" in text
     assert "| programs held | 65 |  |  |" in text
     assert re.search(r"^Worst: x 2$", text, re.MULTILINE)
-
-
-def test_a_section_as_json_holds_every_single_result() -> None:
-    printed = section_json(section(Figure("a / b", 1.5)))
-    assert printed["figures"] == ({"name": "a / b", "value": 1.5, "low": None, "high": None, "note": ""},)
-    assert printed["rows"] == [{"op": "x"}]

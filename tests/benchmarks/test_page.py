@@ -21,23 +21,6 @@ def test_the_page_has_a_row_for_each_way() -> None:
     assert "| eagerdecomp, as a mode | 2.25 | not run |" in text
 
 
-@pytest.mark.parametrize("kind", ["inference", "training"])
-@pytest.mark.parametrize("name", ["MLP", "ResNet", "transformer"])
-def test_each_model_has_a_pass(kind: str, name: str) -> None:
-    result = page._pass(kind, name, "cpu", compiled=False)()
-    assert result is None if kind == "training" else bool(result.isfinite().all())
-
-
-def test_nothing_is_written_without_the_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(sys, "argv", ["page", "--device", "cuda", "--write", str(tmp_path / "speed")])
-    assert page.main() == 0
-    assert "no CUDA device" in capsys.readouterr().out
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.full
 def test_the_part_for_gpus_runs_on_a_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``cpu:0`` is a device like another for all that asks for ``cpu``; nothing is compiled, and there is nothing to wait for."""

@@ -13,9 +13,8 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp._torch.python_device import device_name
 from eagerdecomp.device import DeviceModule, make_device
-from eagerdecomp.device.autocast import FLOAT32, LOWER_PRECISION, _cast
+from eagerdecomp.device.autocast import _cast
 from eagerdecomp.device.storages import _rebuild
-from eagerdecomp.ops.opset import resolve_ops
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -60,11 +59,6 @@ def test_an_unknown_op_for_autocast_is_refused_and_names_nothing(argument: str) 
     assert device_name() == "privateuseone"
 
 
-def test_autocast_has_each_op_once() -> None:
-    ops = [*resolve_ops(LOWER_PRECISION), *resolve_ops(FLOAT32)]
-    assert len(ops) == len(set(ops)) == len(LOWER_PRECISION) + len(FLOAT32)
-
-
 def test_autocast_leaves_what_it_does_not_cast() -> None:
     """Tensors of the CPU take part in calls on the device."""
     given = [torch.ones(2), torch.arange(2), torch.ones(2, dtype=torch.float64), 3, None, "mean"]
@@ -99,13 +93,6 @@ def test_its_random_numbers_follow_seed_and_state() -> None:
     assert module.seed_all() == module.initial_seed()
     module.set_rng_state(expected.get_state())
     assert torch.equal(module.get_rng_state(0), expected.get_state())
-
-
-def test_a_function_that_is_given_replaces_the_modules_own() -> None:
-    seeds: list[int] = []
-    module = DeviceModule("toy", {"manual_seed": seeds.append, "memory_allocated": lambda: 7})
-    module.manual_seed_all(3)
-    assert (seeds, module.memory_allocated()) == ([3], 7)
 
 
 # -- in processes of their own -------------------------------------------------------------------------------------------
@@ -157,19 +144,6 @@ def test_a_process_without_the_device_says_so_when_a_tensor_arrives() -> None:
 
 
 @pytest.mark.full
-def test_its_own_lists_are_those_of_autocast() -> None:
-    code = """
-import eagerdecomp.device as device, functools
-device.make_device = functools.partial(make_device, lower_precision=["aten.mul.Tensor"], float32=["aten.mm"])
-import toy_device
-x = torch.ones(2, 2).to("toy")
-with torch.autocast("toy", torch.bfloat16):
-    print((x * x).dtype, (x.half() @ x.half()).dtype, (x + x).dtype)
-"""
-    assert python(code) == "torch.bfloat16 torch.float32 torch.float32\n"
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("where", ["with", "thread"])
 def test_a_process_ends_well_after_backward(where: str) -> None:
     """At exit, autograd's thread of the device may still hold objects; the errors of a pass too."""
@@ -193,14 +167,3 @@ if not threads:
     run()
 """
     assert {*python(code, where).splitlines()} == {"[2.0, 2.0, 2.0]"}
-
-
-@pytest.mark.full
-def test_the_example_of_make_device_prints_its_documented_output() -> None:
-    code = """
-import doctest
-test = doctest.DocTestFinder().find(make_device, "make_device")
-assert test[0].examples
-print(doctest.DocTestRunner().run(test[0]).failed)
-"""
-    assert python(code) == "0\n"

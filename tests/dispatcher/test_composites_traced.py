@@ -48,13 +48,9 @@ def test_forward_mode_ad_equals_eager() -> None:
 
 
 TRANSFORMS: dict[str, Callable[[Callable[..., Any], torch.Tensor], Any]] = {
-    "grad": lambda f, x: torch.func.grad(lambda y: f(y).sum())(x),
-    "vmap": lambda f, x: torch.vmap(f)(x),
     "vmap of grad": lambda f, x: torch.vmap(torch.func.grad(lambda y: f(y).sum()))(x),
     "jvp": lambda f, x: torch.func.jvp(f, (x,), (torch.ones_like(x),)),
-    "vjp": lambda f, x: torch.func.vjp(f, x)[1](torch.ones_like(f(x))),
     "hessian": lambda f, x: torch.func.hessian(lambda y: f(y).square().sum())(x[0]),
-    "jacrev": lambda f, x: torch.func.jacrev(f)(x),
 }
 
 
@@ -70,17 +66,6 @@ def test_functional_transforms_equal_eager(name: str) -> None:
     assert_same(run_with_kept(lambda: TRANSFORMS[name](f, x), aten.linear, aten.layer_norm, times=None), want)
 
 
-def test_autograd_of_a_vmapped_call_equals_eager() -> None:
-    weight = torch.randn(5, 4, requires_grad=True)
-    x = torch.randn(3, 4)
-
-    def run() -> Any:
-        out = torch.vmap(lambda row: F.linear(row, weight))(x) + F.linear(x, weight)
-        return torch.autograd.grad(out.square().sum(), weight)
-
-    assert_same(run_with_kept(run, aten.linear, times=None), run())
-
-
 @pytest.mark.parametrize("name", ["linear", "layer_norm", "rms_norm", "einsum", "group_norm", "conv2d"])
 def test_dtypes_and_values_under_autocast_equal_eager(name: str) -> None:
     op, fn, shapes = CASES[name]
@@ -94,14 +79,6 @@ def test_dtypes_and_values_under_autocast_equal_eager(name: str) -> None:
     assert_same(run_with_kept(lambda: run(tensors), op, times=None), run(plain))
     whole = int(has_kernel(op.default if not isinstance(op, torch._ops.OpOverload) else op, "AutocastCPU"))
     run_with_kept(lambda: run(tensors), op, times=whole)
-
-
-def test_inference_tensors_that_need_gradients_raise_as_in_eager() -> None:
-    with torch.inference_mode():
-        x = torch.randn(3, 4)
-    weight = torch.randn(5, 4, requires_grad=True)
-    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
-        run_with_kept(lambda: F.linear(x, weight), aten.linear, times=None)
 
 
 def test_subclasses_sparse_and_conjugate_tensors_equal_eager() -> None:
@@ -176,24 +153,6 @@ def test_trace_records_kept_ops_as_single_nodes() -> None:
     symbolic = ed.trace(lambda x, w: F.linear(x, w), CORE, keep=["aten.linear"], symbolic={"x": 0})(x.detach(), w.detach())
     assert aten_targets(symbolic) == ["aten.linear.default"]
     assert_same(symbolic(torch.ones(7, 4), w.detach()), F.linear(torch.ones(7, 4), w.detach()))
-
-
-@pytest.mark.full
-def test_gradients_of_a_compiled_function_equal_eager() -> None:
-    torch._dynamo.reset()
-    tensors = random_leaves((3, 4), (5, 4), (5,))
-
-    @torch.compile(backend="aot_eager")
-    def fn(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return F.layer_norm(F.linear(x, w, b), [5]).square()
-
-    want = forward_and_backward(lambda x, w, b: F.layer_norm(F.linear(x, w, b), [5]).square(), detached_copies(tensors))
-    try:
-        for _ in range(2):
-            assert_same(run_with_kept(lambda: forward_and_backward(fn, tensors), aten.linear, aten.layer_norm, times=None), want)
-        assert_same(forward_and_backward(fn, tensors), want)
-    finally:
-        torch._dynamo.reset()
 
 
 @pytest.mark.full

@@ -39,17 +39,6 @@ def test_an_examples_tests_pass(example: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("example", NEEDS)
-def test_without_what_it_needs_an_examples_tests_are_skipped_and_say_why(example: str) -> None:
-    code = f"import sys, pytest; sys.modules[{NEEDS[example]!r}] = None; sys.exit(pytest.main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "-p", "no:xdist", "-p", "no:cacheprovider", f"examples/{example}/tests"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout + done.stderr
-    assert " skipped" in done.stdout
-    assert f"{NEEDS[example]} is not installed: pip install -e examples/{example}\n" in done.stdout
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("example", NEEDS)
 def test_an_installed_example_is_found_from_the_parent_of_its_folder(example: str, tmp_path: Path) -> None:
     """There, its folder is a package of the same name, without a file."""
     project, site = tmp_path / example, tmp_path / "site"

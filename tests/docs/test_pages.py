@@ -117,7 +117,3 @@ def test_every_block_of_the_tour_runs_after_the_first_one_alone(number: int) -> 
     for output in outputs(block):
         assert [part for part in output.split("...") if part.strip() not in printed] == [], printed
     assert torch._C._len_torch_dispatch_stack() == 0
-
-
-def test_the_tour_says_what_many_of_its_blocks_print() -> None:
-    assert sum(bool(outputs(block)) for block in SECTIONS) > 10

@@ -53,15 +53,3 @@ def test_known_differences_name_existing_tests(tool: Any) -> None:
                 path, _, name = line.partition("::")
                 test = name.rpartition("::")[2].partition("[")[0]
                 assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), line
-
-
-def test_failed_tests_run_again_and_count_once(tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(
-        tool, "default_tier", lambda tests: asked.append(tests) or {"passed": 1, "known": {"x": 1}, "failed": ["c"]}
-    )
-    before = {"torch": "9.9.0", "default": {"passed": 3, "known": {"x": 2}, "failed": ["a", "b", "c"]}}
-    assert tool.again(before) == {"torch": "9.9.0", "default": {"passed": 4, "known": {"x": 3}, "failed": ["c"]}}
-    assert asked == [["a", "b", "c"]]
-    name = tool._node_id("tests.decomps.test_private_dense_ops.TestIntMm", "test_out[1]")
-    assert name == "tests/decomps/test_private_dense_ops.py::TestIntMm::test_out[1]"

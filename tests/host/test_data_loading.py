@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, TensorDataset, WeightedRandomSampler, random_split
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset, WeightedRandomSampler, random_split
 
 import eagerdecomp as ed
 from eagerdecomp.cli.main import main
-from eagerdecomp.host.data_loading import in_data_loading
-from eagerdecomp.profile import RecordingMode
 
 ITEMS = TensorDataset(torch.arange(60))
 WEIGHTS = [1.0, 2.0, 0.5] * 20
@@ -51,16 +49,7 @@ def visited(loader: DataLoader[Any]) -> list[int]:
 
 LOADINGS: dict[str, Callable[[int], list[int]]] = {
     "shuffle": lambda workers: visited(DataLoader(ITEMS, 4, shuffle=True, num_workers=workers)),
-    "shuffle by a generator": lambda workers: visited(
-        DataLoader(ITEMS, 4, shuffle=True, num_workers=workers, generator=torch.Generator().manual_seed(7))
-    ),
-    "replacement": lambda workers: visited(
-        DataLoader(ITEMS, 4, sampler=RandomSampler(ITEMS, replacement=True, num_samples=70), num_workers=workers)
-    ),
     "weighted": lambda workers: visited(DataLoader(ITEMS, 4, sampler=WeightedRandomSampler(WEIGHTS, 40), num_workers=workers)),
-    "weighted, without replacement": lambda workers: visited(
-        DataLoader(ITEMS, 4, sampler=WeightedRandomSampler(WEIGHTS, 40, replacement=False), num_workers=workers)
-    ),
     "augmented": lambda workers: visited(DataLoader(Augmented(), 4, shuffle=True, num_workers=workers)),
     "a user's sampler": lambda workers: visited(DataLoader(ITEMS, 4, sampler=Own(), num_workers=workers)),
     "split": lambda workers: list(random_split(ITEMS, [20, 40])[0].indices),
@@ -102,16 +91,6 @@ def test_by_default_random_calls_of_data_loading_are_decomposed_and_counted(name
     assert sum(mode.stats().other_numbers.values()) >= 1
 
 
-def test_random_split_advances_the_default_generator_as_in_eager() -> None:
-    want = seeded(LOADINGS["split"], 0)
-    with ed.EagerDecompMode(ed.core_aten()):
-        got = seeded(LOADINGS["split"], 0)
-        again = torch.randperm(60, generator=torch.default_generator)
-    assert got[0] == want[0]
-    assert torch.equal(got[1], want[1])
-    assert again.tolist()[:20] != got[0]
-
-
 def test_random_calls_of_the_program_itself_stay_decomposed() -> None:
     mode = ed.EagerDecompMode(ed.core_aten(), host_random="native")
     with ed.BackendRecorder() as seen, mode:
@@ -138,44 +117,6 @@ def test_tensors_of_another_device_stay_decomposed() -> None:
     assert mode.stats()["aten.random_.default"].host_random == 1  # the seed of the loader
     assert mode.stats()["aten.random_.default"].decomposed == 2
     assert mode.stats()["aten.randint.default"].host_random == 0
-
-
-def test_a_set_without_a_route_loads_data_natively() -> None:
-    small = ed.core_aten() - ["aten.rand", "aten.randn", "aten.native_dropout"]
-    with ed.EagerDecompMode(small), pytest.raises(ed.UnsupportedOpError, match=r"aten\.random_"):
-        LOADINGS["shuffle"](0)
-    torch.manual_seed(0)
-    want = LOADINGS["shuffle"](0)
-    torch.manual_seed(0)
-    with ed.EagerDecompMode(small, host_random="native"):
-        assert LOADINGS["shuffle"](0) == want
-
-
-def test_only_calls_from_data_loading_code_count_as_data_loading() -> None:
-    found: list[bool] = []
-
-    def collate(batch: list[Any]) -> list[Any]:
-        found.append(in_data_loading())
-        return batch
-
-    assert not in_data_loading()
-    list(DataLoader(ITEMS, 30, collate_fn=collate))
-    assert found == [True, True]
-    assert not in_data_loading()
-
-
-def test_an_unknown_value_raises() -> None:
-    with pytest.raises(ValueError, match="host_random"):
-        ed.EagerDecompMode(ed.core_aten(), host_random="eager")  # type: ignore[arg-type]
-
-
-def test_a_recording_mode_counts_them_as_direct_calls() -> None:
-    mode = RecordingMode(ed.core_aten(), host_random="native")
-    with mode:
-        seeded(LOADINGS["replacement"], 0)
-    sites = [site for site in mode.record().sites if site.op.startswith("aten.randint.")]
-    assert sum(site.calls for site in sites) >= 1
-    assert [site.direct for site in sites] == [site.calls for site in sites]
 
 
 # -- the command ----------------------------------------------------------------------------------------------------------
@@ -223,18 +164,3 @@ def test_run_loads_eagers_data_and_reports_what_ran_natively(
     assert facts["ops_outside"] == 0
     assert "random calls of data loading, run natively  4 (aten.random_ 2, aten.randperm 2)" in out
     assert "random calls with other numbers than eager  0\n" in out
-
-
-def test_run_reports_the_random_calls_that_are_not_eagers(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    out, facts = ran(capfd, tmp_path, str(script), "0", "more")
-    assert "random calls with other numbers than eager  3 (aten.random_ 2, aten.exponential_ 1)" in out
-    other = {"aten.exponential_.default": 1, "aten.random_.default": 1, "aten.random_.to": 1}
-    assert facts["random"]["other_numbers"] == other
-
-
-def test_run_decomposes_data_loading_on_request(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    native, _ = ran(capfd, tmp_path, str(script), "0")
-    out, facts = ran(capfd, tmp_path, "--host-random", "decomposed", str(script), "0")
-    assert out.splitlines()[:4] != native.splitlines()[:4]
-    assert facts["random"] == {"host_random": {}, "other_numbers": {"aten.random_.default": 2}}
-    assert "run natively" not in out

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from eagerdecomp.host import outputs
-from eagerdecomp.host.outputs import ChangedLines, Outputs, decoded
+from eagerdecomp.host.outputs import ChangedLines, Outputs
 
 OURS = "step 1\nloss 2.0\ndone\nextra\n"
 PLAIN = "step 1\nloss 1.0\ndone\n"
@@ -57,11 +56,6 @@ def test_numbers_that_differ_by_rounding_are_called_so(ours: str, rounding: floa
     assert ("only in numbers" in both.summary()) is (rounding is not None)
 
 
-def test_an_output_without_its_last_line_end_is_not_the_same() -> None:
-    both = Outputs("done", "done\n")
-    assert (both.same, both.summary(), both.listing(100)) == (False, "the same lines, other line ends", [])
-
-
 def test_a_wide_terminal_gets_two_columns_that_fit() -> None:
     assert Outputs(OURS, PLAIN).listing(80) == [
         "  under the mode                       |   plain eager",
@@ -73,33 +67,10 @@ def test_a_wide_terminal_gets_two_columns_that_fit() -> None:
     assert long[1] == f"1 {'x' * 44}... | 1 {'y' * 44}..."
 
 
-def test_a_narrow_terminal_gets_one_column() -> None:
-    assert Outputs(OURS, PLAIN).listing(79) == [
-        "+ under the mode, - plain eager",
-        "+2 loss 2.0",
-        "-2 loss 1.0",
-        "+4 extra",
-    ]
-
-
 def test_a_long_listing_is_cut_and_says_so() -> None:
     rows = Outputs("".join(f"a{n}\n" for n in range(100)), "".join(f"b{n}\n" for n in range(100))).listing(100)
     assert len(rows) == 42
     assert rows[-1] == "... 60 more; --json FILE has both outputs"
-
-
-def test_very_long_outputs_are_compared_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "_PAIRS", 0)
-    assert Outputs(OURS, PLAIN).differences() == [
-        ChangedLines(2, ("loss 2.0",), 2, ("loss 1.0",)),
-        ChangedLines(4, ("extra",), 4, ()),
-    ]
-
-
-def test_an_output_is_saved_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "KEPT", 4)
-    assert decoded(b"abcdef") == "abcd\n(output cut after 4 bytes)\n"
-    assert decoded(b"ab\r\n") == "ab\n"
 
 
 COPIED = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eagerdecomp.host.terminal import columns, fitted, hanging
+from eagerdecomp.host.terminal import fitted, hanging
 
 WORDS = "three of four calls were decomposed, one ran on the kernel of the backend, and none without one"
 
@@ -16,11 +16,6 @@ def test_lines_fit_and_lose_no_word(label: str, width: int) -> None:
     assert max(map(len, lines)) <= width
     assert " ".join(lines).split() == f"{label}{WORDS}".split()
     assert fitted(label, WORDS, None) == [f"{label}{WORDS}"]
-
-
-def test_the_width_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "61")
-    assert columns() == 61
 
 
 @pytest.mark.parametrize("width", [40, 55, 80, 200])

@@ -209,16 +209,6 @@ def test_the_sdist_builds_the_same_wheel(unpacked: Path, wheel: Path, tmp_path: 
     assert contents(build_wheel(unpacked, tmp_path)) == contents(wheel)
 
 
-def test_tests_run_in_the_unpacked_sdist(unpacked: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "tests/ops/test_opset.py"]
-    done = subprocess.run(
-        command, cwd=unpacked, env={**environment, "PYTHONPATH": str(unpacked)}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
-
-
 def test_the_package_index_gets_readme_and_links(wheel: Path) -> None:
     (about,) = (text.decode() for name, text in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
     links = dict(re.findall(r"^Project-URL: (\w+), (\S+)$", about, re.MULTILINE))
@@ -243,11 +233,6 @@ def test_the_wheel_alone_ranks_rules_by_its_data(python: Path, tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"^  supported +\d+  in the set$", done.stdout, re.MULTILINE)
-
-
-def test_the_wheel_alone_writes_a_project_from_its_templates(python: Path, tmp_path: Path) -> None:
-    run(python, "-I", "-W", "error", "-m", "eagerdecomp", "new-backend", "mine", cwd=tmp_path)
-    assert (tmp_path / "mine" / "pyproject.toml").is_file()
 
 
 def checked(tool: str, python: Path, folder: Path, text: str) -> subprocess.CompletedProcess[str]:

@@ -74,9 +74,3 @@ def test_a_name_of_a_class_has_one_meaning() -> None:
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")]
     classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
     assert [name for name, count in classes.items() if count > 1 and not name.startswith("_")] == []
-
-
-def test_a_wrong_name_is_missing() -> None:
-    known, members = {"rules", "rule"}, {"rules": {"rule"}}
-    names = ("rules.rule", ".rule", "rules/rule.py", "rules.mutation", "ruled", "rules/ruled.py")
-    assert [is_missing(one, known, members) for one in names] == [False, False, False, True, True, True]

@@ -32,22 +32,12 @@ def test_the_page_of_names_documents_exactly_the_public_names() -> None:
     assert sorted(documented()) == sorted(eagerdecomp.__all__)
 
 
-def test_every_public_name_exists_and_says_what_it_is() -> None:
-    for name in eagerdecomp.__all__:
-        assert (getattr(eagerdecomp, name).__doc__ or "").strip(), name
-
-
 @pytest.mark.full
 def test_no_name_or_signature_has_changed_unnoticed() -> None:
     """Where one should have: ``python tools/public_api.py --write``, and a line in CHANGELOG.md."""
     here = Path(__file__).parents[1]
     done = subprocess.run([sys.executable, here.parent / "tools" / "public_api.py"], capture_output=True, text=True, check=True)
     assert done.stdout == (here / "public_api.txt").read_text(encoding="utf-8")
-
-
-@pytest.mark.full
-def test_import_is_silent_with_warnings_as_errors() -> None:
-    assert python("import eagerdecomp", "-W", "error") == ""
 
 
 @pytest.mark.full
@@ -92,20 +82,6 @@ print(core_aten is ed.core_aten, loaded())
     assert more.startswith("True")
     assert "'ops'" in more
     assert "runtime" not in more
-
-
-@pytest.mark.full
-def test_import_loads_neither_the_command_line_nor_dynamo_nor_hundreds_of_foreach_ops() -> None:
-    code = """
-import sys, torch
-dynamo = "torch._dynamo" in sys.modules
-made = set(vars(torch.ops.aten))
-import eagerdecomp
-print(sum(name.startswith("_foreach_") for name in set(vars(torch.ops.aten)) - made) > 9)
-print([name for name in ("eagerdecomp.cli.main", "eagerdecomp.cli.demo", "eagerdecomp.host.run_script") if name in sys.modules])
-print("torch._dynamo" in sys.modules and not dynamo)
-"""
-    assert python(code).splitlines() == ["False", "[]", "False"]
 
 
 @pytest.mark.full

@@ -6,12 +6,6 @@ import pytest
 from sampled import part_of, sampled
 
 
-@pytest.mark.parametrize("parts", [1, 3, 6, 96])
-def test_the_parts_are_all_cases(parts: int) -> None:
-    cases = range(200)
-    assert sorted(case for part in range(1000, 1000 + parts) for case in part_of(cases, parts, part)) == list(cases)
-
-
 @pytest.mark.parametrize("part", range(1000, 1004))
 def test_cases_outside_the_part_are_nightly_but_for_the_first_of_each_group(part: int) -> None:
     cases = [(letter, number) for letter in "abc" for number in range(8)]

@@ -15,7 +15,7 @@ from eagerdecomp.decomps import families, our_rules, sparse_rule
 from eagerdecomp.decomps.derived import foreach
 from eagerdecomp.eager import layouts
 from eagerdecomp.ops import passthrough
-from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops
+from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.rules import shipped_faults
 from eagerdecomp.rules.rule import Rule
@@ -90,10 +90,6 @@ def test_every_operator_that_a_table_names_exists(table: str) -> None:
     assert missing == []
 
 
-def test_every_name_of_infra_is_one_overload() -> None:
-    assert [name for name in INFRA_NAMES if overload(name) is None] == []
-
-
 def test_every_faulty_entry_is_in_torchs_tables_and_its_fault_is_listed() -> None:
     shipped = {str(op) for op in full_table()}
     assert [fault.op for fault in shipped_faults.FAULTS if fault.op not in shipped] == [], (
@@ -109,7 +105,3 @@ def test_unused_entries_are_not_in_place_or_out_forms() -> None:
         assert not facts.is_inplace
         assert not facts.is_out
         assert functional_variant(op) is None
-
-
-def test_passthrough_namespaces_and_passthrough_ops_do_not_overlap() -> None:
-    assert [name for name in passthrough.PASSTHROUGH_OPS if name.partition(".")[0] in passthrough.PASSTHROUGH_NAMESPACES] == []
