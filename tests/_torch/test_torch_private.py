@@ -25,13 +25,10 @@ from eagerdecomp._torch.decomp_tables import (
 )
 from eagerdecomp._torch.ops import (
     FUNCTION_PLACES,
-    HigherOrderOperator,
     OpOverload,
-    OpOverloadPacket,
     builtin,
     call_at_key,
     has_kernel,
-    has_tag,
     is_dispatched,
     op_names,
     overload,
@@ -60,17 +57,6 @@ def test_opoverload_is_the_class_of_operators_and_carries_schema_tags_and_name()
     assert (argument.name, argument.kwarg_only, argument.default_value) == ("alpha", True, 1), "a schema's arguments changed"
     assert str(aten.index.Tensor._schema.arguments[1].real_type) == "List[Optional[Tensor]]", "the text of schema types changed"
     assert aten.add_.Tensor._schema.arguments[0].alias_info.is_write, "alias_info.is_write does not mark what is written"
-
-
-def test_opoverloadpacket_is_the_class_of_packets_and_knows_its_name() -> None:
-    assert isinstance(aten.add, OpOverloadPacket)
-    assert aten.add._qualified_op_name == "aten::add", "OpOverloadPacket._qualified_op_name changed"
-
-
-def test_higherorderoperator_is_the_class_of_cond_and_is_no_overload() -> None:
-    assert isinstance(torch.ops.higher_order.cond, HigherOrderOperator)
-    assert not isinstance(torch.ops.higher_order.cond, OpOverload)
-    assert not hasattr(torch.ops.higher_order.cond, "_op"), "the mode recognizes higher-order ops by their missing `_op`"
 
 
 def test_before_first_call_takes_as_reported_what_torch_still_says_of_the_typed_storages_of_prims_as_strided() -> None:
@@ -128,12 +114,6 @@ def test_packet_overloads_are_the_dispatchers_and_not_torchscripts() -> None:
     assert packet_overloads("aten::nosuch") == ()
 
 
-def test_op_names_include_ops_registered_since() -> None:
-    with torch.library._scoped_library("edprivate", "FRAGMENT") as library:
-        library.define("late(Tensor x) -> Tensor")
-        assert "edprivate::late" in op_names()
-
-
 def test_has_kernel_reports_kernels_registered_directly_at_a_key() -> None:
     assert has_kernel(aten.linear.default, "CompositeImplicitAutograd")
     assert has_kernel(aten.silu_backward.default, "CompositeImplicitAutograd"), "silu_backward is composite besides its own kernels"
@@ -163,15 +143,6 @@ def test_full_table_holds_decompositions_by_overload() -> None:
     assert full_table()[aten.silu.default](torch.zeros(1)).item() == 0, "torch._decomp.decomposition_table changed its shape"
     assert len(full_table()) > 700
     assert aten.addmm.default in full_table()
-
-
-def test_has_tag_reads_the_tags_that_overloads_carry() -> None:
-    named = {name: op for name in op_names() if name.startswith("aten::") and (op := overload(name)) is not None}
-    for tag in (torch.Tag.core, torch.Tag.nondeterministic_seeded):
-        tagged = [name for name in named if has_tag(name, tag)]
-        assert tagged == [name for name, op in named.items() if tag in op.tags], "_get_operation_overload returns otherwise"
-        assert tagged
-    assert not has_tag("aten::nosuch", torch.Tag.core)
 
 
 def test_is_dispatched_distinguishes_the_dispatchers_ops_from_those_of_torchscript() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
@@ -12,14 +9,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn import functional as F
 
-from eagerdecomp._torch.aot_autograd import TRACED, traced_as_in_eager
+from eagerdecomp._torch.aot_autograd import TRACED
 from eagerdecomp._torch.dynamo import (
     compiled_by,
     fake_mode_of,
     is_unbacked,
     left_whole,
     no_new_guards,
-    skipped_by_dynamo,
     traced_functional,
 )
 from eagerdecomp._torch.fake import fake_mode_or_new
@@ -82,35 +78,6 @@ def test_fake_mode_or_new_takes_sizes_whose_guards_are_ignored() -> None:
     assert not mode.shape_env.guards
     assert fact_of_size(x.shape[0]) == fact_of_size(x.shape[0])
     assert hash(fact_of_size(x.shape[0])) != hash(fact_of_size(x.shape[0] + 1))
-
-
-@pytest.mark.full
-def test_a_skipped_function_is_not_compiled_and_dynamo_not_imported_for_it() -> None:
-    torch._dynamo.reset()
-    counter = CompileCounter()
-
-    @skipped_by_dynamo
-    def skipped(x: torch.Tensor) -> torch.Tensor:
-        return x + 1
-
-    class Calls(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
-            return skipped(gradient)
-
-    def fn(x: torch.Tensor) -> None:
-        torch._dynamo.graph_break()
-        torch._dynamo.disable(Calls.apply)(x).sum().backward()
-
-    torch.compile(skipped, backend=counter)(torch.ones(2))
-    assert counter.frame_count == 0
-    code = "import sys, torch, eagerdecomp; print('torch._dynamo' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
-    torch._dynamo.reset()
 
 
 def test_composites_are_not_decomposed_while_they_are_left_whole() -> None:
@@ -218,16 +185,3 @@ def test_all_is_known_that_torch_decomposes_in_python_while_it_traces() -> None:
     found = {op for op in ops if keys & op.py_kernels.keys()}
     assert {str(op).removeprefix("aten.") for op in found - TRACED.keys()} == DECOMPOSED
     assert TRACED.keys() <= found, "torch traces these as eager runs them: no entry is needed"
-
-
-def test_bodies_are_put_aside_for_a_while() -> None:
-    op, gradient = aten.upsample_bilinear2d.vec, aten.multi_margin_loss_backward.default
-    composite, meta = torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Meta
-    before = op.py_kernels[composite]
-    with traced_as_in_eager():
-        assert op.py_kernels[composite] is TRACED[op]
-        assert torch._C.DispatchKey.Autograd not in aten.upsample_bilinear2d.default.py_kernels
-        assert meta in gradient.py_kernels
-    assert op.py_kernels[composite] is before
-    assert torch._C.DispatchKey.Autograd in aten.upsample_bilinear2d.default.py_kernels
-    assert meta not in gradient.py_kernels

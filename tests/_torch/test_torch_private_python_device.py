@@ -11,15 +11,11 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 from eagerdecomp._torch.python_device import (
-    call_at_cpu,
-    call_at_meta,
     current_node,
     device_name,
     nodes_of,
     storage_at,
 )
-
-aten = torch.ops.aten
 
 
 def test_privateuse1_has_no_name_until_a_device_gives_it_one() -> None:
@@ -29,16 +25,6 @@ def test_privateuse1_has_no_name_until_a_device_gives_it_one() -> None:
 def test_a_storage_has_the_address_and_the_size_that_it_is_given() -> None:
     storage = storage_at(4096, 24)
     assert (storage.device, storage.data_ptr(), storage.nbytes()) == (torch.device("privateuseone", 0), 4096, 24)
-
-
-def test_the_kernel_of_a_key_is_called_whatever_the_device() -> None:
-    base = torch.arange(6.0)
-    view = call_at_meta(aten.as_strided.default, base, (2, 2), (3, 1), 1)
-    assert view.tolist() == [[1, 2], [4, 5]]
-    assert view.data_ptr() == base[1:].data_ptr()
-    tensor = torch.empty(0)
-    call_at_cpu(aten.set_.source_Storage_storage_offset, tensor, base.untyped_storage(), 2, (2,), (2,))
-    assert tensor.tolist() == [2, 4]
 
 
 def test_the_node_that_runs_is_one_of_the_nodes_of_its_pass() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,14 +11,11 @@ import torch
 from dispatch_recorders import OpRecorder
 
 from eagerdecomp._torch import fake as _fake
-from eagerdecomp._torch import modes as torch_modes
 from eagerdecomp._torch import tensors
 from eagerdecomp._torch.modes import DispatchMode, TorchDispatchMode, fake_mode_entered
-from eagerdecomp._torch.ops import inductor_prims, resolve_packet
-from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
-from eagerdecomp._torch.sizes import SymbolicSizes
+from eagerdecomp._torch.ops import inductor_prims
+from eagerdecomp._torch.pytree import tree_flatten
 from eagerdecomp._torch.tensors import (
-    PLAIN_TORCH_DISPATCH,
     FakeTensor,
     FakeTensorMode,
     WeakTensor,
@@ -29,8 +25,6 @@ from eagerdecomp._torch.tensors import (
     lazy_bits_seen_by_kernels,
     lazy_bits_visible,
     same_storage,
-    strides_like_channels_last,
-    suggested_memory_format,
 )
 
 aten = torch.ops.aten
@@ -52,29 +46,6 @@ def test_no_torch_function_makes_a_subclass_that_overrides_no_function_of_torch(
 
     assert not torch.overrides.has_torch_function((torch.ones(2).as_subclass(Quiet),))
     assert torch.overrides.has_torch_function((torch.ones(2).as_subclass(Loud),))
-
-
-def test_plain_torch_dispatch_is_what_tensors_without_their_own_dispatch_have() -> None:
-    assert torch.Tensor.__torch_dispatch__ is PLAIN_TORCH_DISPATCH, (
-        "torch._C._disabled_torch_dispatch_impl is not Tensor's any more"
-    )
-    assert torch.nn.Parameter.__torch_dispatch__ is PLAIN_TORCH_DISPATCH
-
-    class Takes(torch.Tensor):
-        @classmethod
-        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return func(*args, **(kwargs or {}))
-
-    assert Takes.__torch_dispatch__ is not PLAIN_TORCH_DISPATCH
-
-
-def test_faketensormode_and_faketensor_stand_for_real_tensors_without_running_kernels() -> None:
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        fake = mode.from_tensor(torch.ones(2, 3))
-        got = torch.ops.aten.mm.default(fake, torch.ones(3, 4))
-    assert isinstance(fake, FakeTensor)
-    assert isinstance(got, FakeTensor)
-    assert got.shape == (2, 4)
 
 
 CONJ = torch.tensor([[1 + 2j]]).conj()
@@ -203,113 +174,11 @@ def test_weaktensor_keeps_an_address_from_use_and_no_tensor_alive() -> None:
     assert all(torch.ones(4)._cdata != address for _ in range(20))
 
 
-def test_resolve_packet_names_the_overload_that_a_call_reaches() -> None:
-    assert resolve_packet("aten::add", [torch.ones(2), 1], {}) == "Tensor"
-    assert resolve_packet("aten::add", [torch.ones(2), 1], {"out": torch.ones(2)}) == "out"
-    with pytest.raises(RuntimeError, match="missing value for argument"):
-        resolve_packet("aten::add", [torch.ones(2)], {})
-
-
 def test_tree_flatten_decomposes_registered_containers() -> None:
     value = {"a": [1, (2, None)], "b": torch.return_types.max((3, 4))}
     leaves, spec = tree_flatten(value)
     assert leaves == [1, 2, None, 3, 4]
     assert spec.unflatten(leaves) == value
-
-
-def test_tree_codegen_makes_a_graph_take_and_return_nested_values() -> None:
-    graph = torch.fx.Graph()
-    one, two = graph.placeholder("one"), graph.placeholder("two")
-    graph.output((two, one))
-    _, in_spec = tree_flatten((({"a": 0},), {"k": 0}))
-    graph.set_codegen(tree_codegen(["given", "k"], in_spec, tree_flatten([0, [0]])[1]))
-    assert torch.fx.GraphModule(torch.nn.Module(), graph)({"a": 1}, k=2) == [2, [1]]
-
-
-def test_python_kernels_keep_sizes_open_that_kernels_in_c_take_as_numbers() -> None:
-    sizes = SymbolicSizes()
-    x = sizes.fake(torch.ones(4, 3), [0])
-    with sizes.mode, torch_modes.python_kernels():
-        padded = aten.constant_pad_nd.default(x, [1, 1])
-    assert sizes.fixed(padded.shape[0]) is None, "padding on fake tensors reads the size of each dimension as a number"
-
-
-def test_sizes_stay_symbols_become_nodes_and_guard_later_sizes() -> None:
-    sizes = SymbolicSizes()
-    x = sizes.fake(torch.ones(6, 4), (0,))
-    assert sizes.fixed(x.shape[0]) is None
-    assert sizes.fixed(x.shape[1]) == 4
-    graph = torch.fx.Graph()
-    given = graph.placeholder("x")
-
-    def leaf(symbol: Any) -> torch.fx.Node:
-        assert symbol == SymbolicSizes.expression(x.shape[0])
-        node = graph.call_function(aten.sym_size.int, (given, 0))
-        node.meta["val"] = x.shape[0]
-        return node
-
-    node = SymbolicSizes.node_of(x.shape[0] * 4 + 1, graph, {}, leaf)
-    graph.output(node)
-    assert "val" in node.meta
-    assert torch.fx.GraphModule(torch.nn.Module(), graph)(torch.ones(3, 4)) == 13
-    symbols: dict[Any, int] = {}
-    assert sizes.fits(x.shape[0], 3, symbols)
-    assert not sizes.fits(x.shape[0], 2, symbols)
-    assert sizes.fits(4, 4, symbols)
-    assert sizes.broken(symbols, {}) == ""
-    assert x.shape[0] > 5
-    assert sizes.broken(symbols, {sizes.symbol(x.shape[0]): "x.shape[0]"}) == "x.shape[0] > 5"
-    assert not sizes.broken(dict.fromkeys(symbols, 7), {})
-
-
-def test_a_size_that_follows_from_another_keeps_its_own_symbol() -> None:
-    sizes = SymbolicSizes()
-    x, y = sizes.fake(torch.ones(6), (0,)), sizes.fake(torch.ones(12), (0,))
-    own = sizes.symbol(y.shape[0])
-    with sizes.mode:
-        torch.cat([x, x]).add(y)
-    assert SymbolicSizes.expression(y.shape[0]) != own, "torch no longer writes a size as a multiple of another: use `expression`"
-    symbols: dict[Any, int] = {}
-    assert sizes.fits(x.shape[0], 3, symbols)
-    assert sizes.fits(y.shape[0], 7, symbols)
-    assert sizes.broken(symbols, {})
-    assert not sizes.broken({**symbols, own: 6}, {})
-    assert sizes.symbol(y.shape[0] + 1) is None
-    assert sizes.symbol(3) is None
-
-
-@pytest.mark.parametrize(
-    ("compute", "expected"),
-    [
-        (lambda size: torch.sym_float(size) * 2.5, 12.5),
-        (lambda size: torch.sym_min(size, 3), 3),
-        (lambda size: math.floor(size * 0.75), 3),
-        (lambda size: round(size * 0.75), 4),
-        (lambda size: size**0.5, math.sqrt(5)),
-    ],
-)
-def test_functions_of_sizes_become_nodes_without_torch_functions_too(compute: Callable[[Any], Any], expected: float) -> None:
-    sizes, graph = SymbolicSizes(), torch.fx.Graph()
-    x = sizes.fake(torch.ones(6), (0,))
-    given = graph.placeholder("x")
-
-    def leaf(symbol: Any) -> torch.fx.Node:
-        node = graph.call_function(aten.sym_size.int, (given, 0))
-        node.meta["val"] = x.shape[0]
-        return node
-
-    with torch._C.DisableTorchFunction():  # as in a gradient's pass
-        graph.output(SymbolicSizes.node_of(compute(x.shape[0]), graph, {}, leaf))
-    assert torch.fx.GraphModule(torch.nn.Module(), graph)(torch.ones(5)) == expected
-
-
-@pytest.mark.parametrize(("strides", "last"), [((20, 1, 5, 1), True), ((20, 20, 5, 1), False), ((20, 7, 5, 1), False)])
-def test_strides_of_dimensions_of_size_1_decide_the_suggested_memory_format(strides: tuple[int, ...], last: bool) -> None:
-    image = torch.empty_strided((2, 1, 4, 5), strides)
-    assert strides_like_channels_last(image.shape, strides) is last
-    assert (suggested_memory_format(image) is torch.channels_last) is last
-    pooled = torch.nn.functional.max_pool2d(image, 2)
-    assert (pooled.stride(1) == 1) is last  # as ATen decides
 
 
 def test_mode_of_fakes_is_the_one_that_made_them_or_a_new_one() -> None:

@@ -15,7 +15,6 @@ import torch
 import eagerdecomp as ed
 from benchmarks import fused, suite
 from benchmarks.__main__ import main
-from benchmarks.memory import peak_growth
 from eagerdecomp.backends.inductor import cpp_compiler
 
 pytestmark = pytest.mark.full
@@ -60,12 +59,6 @@ def _run(names: Sequence[str], folder: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return _run(SHORT, tmp_path_factory.mktemp("bench"))
-
-
-@pytest.mark.full
-def test_a_run_leaves_no_mode_on_in_this_process(printed: dict[str, Any]) -> None:
-    assert torch._C._len_torch_dispatch_stack() == 0
-    assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
 
 
 @pytest.mark.full
@@ -116,28 +109,6 @@ def test_cold_reports_first_calls_and_first_passes(printed: dict[str, Any]) -> N
     for row in passes:
         assert len(row["passes"]["ours"]) == len(row["passes"]["noop"]) == 20
         assert {"first", "slow_passes", "lost_seconds"} <= set(row)
-
-
-def test_only_some_are_run_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--quick", "--only", "kernels"]) == 0
-    out = capsys.readouterr().out
-    assert "### Kernel calls" in out
-    assert "### Ops" not in out
-
-
-def test_peak_growth_counts_the_bytes_alive_at_once() -> None:
-    size = 1 << 20
-
-    def one_after_another() -> None:
-        for _ in range(3):
-            torch.empty(size, dtype=torch.uint8)
-
-    def together() -> None:
-        held = [torch.empty(size, dtype=torch.uint8) for _ in range(3)]
-        del held
-
-    assert size <= peak_growth(one_after_another) < 2 * size
-    assert 3 * size <= peak_growth(together) < 4 * size
 
 
 def test_costs_of_kernels_are_a_table_for_a_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

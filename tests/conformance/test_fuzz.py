@@ -17,7 +17,7 @@ from conformance.fuzz_drawing import templates
 from conformance.fuzz_judging import Counts, Difference, Spaces
 from conformance.fuzz_limits import ALLOWED, CONTIGUOUS, CONTIGUOUS_OUT, EXCLUDED
 from conformance.fuzz_roundings import has_undefined_gradient
-from conformance.fuzz_running import SETS, Lanes, Program, as_under_any_mode, first_difference, script, shortened
+from conformance.fuzz_running import Lanes, Program, as_under_any_mode, first_difference, script, shortened
 from eagerdecomp.eager.observe import Caught
 
 aten = torch.ops.aten
@@ -56,13 +56,6 @@ def test_errors_for_singular_matrices_are_permitted_only_for_singular_ones() -> 
         with Caught() as caught:
             spaces.compare_errors(f"t1 = aten.linalg_inv.default({matrix})", None, singular)
         assert type(caught.error) is (found or type(None))
-
-
-def test_masks_equal_eagers_if_the_set_has_its_dropout_kernel() -> None:
-    lines = ("t1 = leaf('float32', [9, 9], 'uniform', grad=True)", "t2 = aten.dropout.default(t1, 0.5, True)", "backward(t2)")
-    assert first_difference(Program(lines, "prims")) is None
-    scaled = lambda x, p, train: aten.native_dropout(aten.clone(x), 0.25, train)  # noqa: E731
-    assert first_difference(Program(lines), _on({"aten.native_dropout.default": scaled})) is not None
 
 
 @pytest.mark.full
@@ -266,18 +259,6 @@ def test_programs_of_one_seed_equal_eager(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.filterwarnings("ignore")
 def test_many_programs_equal_eager(capsys: pytest.CaptureFixture[str]) -> None:
     assert fuzz.main(["--seed", "0", "--programs", "5000", "--workers", str(os.cpu_count() or 1)]) == 0, capsys.readouterr().out
-
-
-@pytest.mark.full
-def test_a_run_is_resumed(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = str(tmp_path / "kept.json")
-    fuzz.main(["--seed", "0", "--programs", "3", "--resume", kept])
-    fuzz.main(["--seed", "0", "--programs", "5", "--resume", kept])
-    assert "5 programs" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="2"):
-        fuzz.main(["--seed", "1", "--programs", "5", "--resume", kept])
-    assert "was written with --seed 0" in capsys.readouterr().err
-    assert sorted(SETS) == ["core", "few", "prims"]
 
 
 def test_new_memory_is_filled_with_zeros_and_old_memory_stays() -> None:

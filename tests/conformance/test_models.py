@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -128,21 +126,6 @@ def test_wrong_values_are_found_in_each_column() -> None:
     assert _statuses(_entry(_eager_only)) == {"make": "pass", "eval": "wrong", "inference_mode": "wrong", "train": "wrong"}
 
 
-def _in_float32(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return an entry whose model creates a float32 tensor explicitly, so that it does not run in float64."""
-    return lambda x: function(nn.functional.linear(x, torch.eye(3)))
-
-
-def test_rounding_is_accepted_without_a_float64_run() -> None:
-    def noise(x: Tensor) -> Tensor:
-        many, by = x * torch.linspace(0.1, 3, 997)[:, None, None], 3.3 if _our_mode_is_off() else 7.7
-        return (many * by / by - many).sum(0) * 1e4 + x
-
-    (result,) = (one for one in judge_entry(_entry(_in_float32(noise)), CORE) if one.column == "eval")
-    assert result.status == "pass"
-    assert result.note.startswith("as far from eager as eager")
-
-
 def test_an_error_only_in_the_mode_is_found() -> None:
     def refuse(x: Tensor) -> Tensor:
         if not _our_mode_is_off():
@@ -150,17 +133,6 @@ def test_an_error_only_in_the_mode_is_found() -> None:
         return x
 
     assert set(_statuses(_entry(refuse)).values()) == {"pass", "error"}
-
-
-def test_an_unsupported_error_that_the_model_catches_is_unsupported() -> None:
-    def probe(x: Tensor) -> Tensor:
-        try:
-            return x.sigmoid()
-        except ed.EagerDecompError:
-            return x
-
-    entry = replace(_entry(probe), columns=("eval",))
-    assert {one.column: one.status for one in judge_entry(entry, WITHOUT_EXPONENTIALS)}["eval"] == "unsupported"
 
 
 def test_an_entry_that_fails_in_eager_is_broken() -> None:
@@ -210,19 +182,6 @@ def _off_by_ours(x: Tensor) -> Tensor:
 )
 def test_a_compiled_model_is_compared(function: Callable[[Tensor], Tensor], ops: ed.OpSet, status: str, note: str) -> None:
     assert _compiled_statuses(function, ops) == {(status, note)}
-
-
-def test_a_model_without_a_compiled_graph_is_reported() -> None:
-    entry = _entry(nn.functional.silu)
-    results = judge_entry_compiled(replace(entry, make=lambda: _left_alone(entry)), CORE)
-    assert {(one.status, one.graphs, one.note) for one in results} == {("pass", 0, "Dynamo compiles nothing of it")}
-    assert "Dynamo compiles nothing" in model_table.summary(results)
-
-
-def _left_alone(entry: Entry) -> Any:
-    subject = entry.make()
-    subject.model.forward = torch._dynamo.disable(subject.model.forward)
-    return subject
 
 
 # -- installed ----------------------------------------------------------------------------------------------------

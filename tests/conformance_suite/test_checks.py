@@ -78,30 +78,6 @@ def test_changes_of_global_state_are_found(run: Callable[..., Any], expected: st
     assert torch.get_default_dtype() is torch.float32
 
 
-def test_results_that_share_memory_are_found() -> None:
-    def one_for_both(one: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        places = aten.max.dim(one, dim)[1]
-        return places, places
-
-    def side_by_side(one: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        both = torch.stack(aten.max.dim(one, dim))
-        return both[0], both[1]
-
-    whole = torch.arange(6).reshape(2, 3)
-    spec = Spec(lambda draw: Call([]), EXACT, any_values=True)
-    assert kind(aten.max.dim, one_for_both, whole, 1, spec=spec) == "aliasing"
-    assert kind(aten.max.dim, side_by_side, whole, 1, spec=spec) is None
-
-
-def test_a_list_that_is_sorted_in_place_is_found() -> None:
-    def total(one: Tensor, dims: list[int]) -> Tensor:
-        dims.sort()
-        return aten.sum.dim_IntList(one, dims)
-
-    assert kind(aten.sum.dim_IntList, total, x(), [1, 0]) == "memory"
-    assert kind(aten.sum.dim_IntList, total, x(), [0, 1]) is None
-
-
 def test_calls_that_a_backend_does_not_support_are_not_checked() -> None:
     call = Call([x()])
     kernel = TestedKernel(aten.abs.default, lambda one: one, aten.abs.default, claims=lambda one: one.dtype is torch.int64)

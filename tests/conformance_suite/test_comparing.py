@@ -66,18 +66,6 @@ def test_what_a_run_that_was_cut_short_did_not_result_in_is_not_compared() -> No
         assert "run was cut short" in str(found)
 
 
-def test_runs_of_another_kind_are_noted() -> None:
-    old = replace(
-        example_report(right_verdict(ADD)), profile="quick", torch="2.12.0", backend="yours", left_out=("aten.gone.default",)
-    )
-    notes = compare(old, example_report(right_verdict(ADD))).notes
-    assert any("profile quick, this one of profile standard" in note for note in notes)
-    assert any("torch 2.12.0" in note for note in notes)
-    assert any("backend 'yours'" in note for note in notes)
-    assert any("aten.gone.default" in note for note in notes)
-    assert compare(old, old).notes == ("the older run knows ops that this torch lacks: aten.gone.default",)
-
-
 def test_it_is_reported_worst_first() -> None:
     old = example_report(
         right_verdict(ADD), wrong_verdict("aten.mul.Tensor"), wrong_verdict("aten.exp.default"), right_verdict("aten.cos.default")

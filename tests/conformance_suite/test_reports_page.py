@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser import needs_browser, outside_resources, visit
+from browser import needs_browser, visit
 from conformance_reports import (
     HOSTILE_TEXT,
     absent_verdict,
@@ -54,10 +54,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     old = example_report(*(right_verdict(str(verdict.op)) for verdict in many().results))
     path.write_text(report_page(many(), families=FAMILIES, comparison=compare(old, many())), encoding="utf-8")
     return path
-
-
-def test_it_loads_nothing_from_elsewhere(page: Path) -> None:
-    assert outside_resources(page.read_text(encoding="utf-8")) == []
 
 
 def test_it_says_what_of_the_manifest_does_not_hold_and_that_a_run_was_cut_short() -> None:

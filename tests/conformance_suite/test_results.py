@@ -84,11 +84,3 @@ def test_a_verdict_is_what_was_found(state: State, cases: int, failing: bool) ->
     failures = wrong_verdict("aten.add.Tensor").failures if failing else ()
     with pytest.raises(ValueError, match=f"cannot be {state} with {cases} cases"):
         Verdict(overload("aten.add.Tensor"), state, cases=cases, failures=failures)
-
-
-def test_a_run_is_fine_where_nothing_is_wrong_cut_short_or_at_odds_with_the_manifest() -> None:
-    verdicts = (right_verdict("aten.add.Tensor"), absent_verdict("aten.cos.default"))
-    assert example_report(*verdicts).ok
-    assert not example_report(*verdicts, wrong_verdict("aten.mul.Tensor")).ok
-    for odd in ({"interrupted": True}, {"stale": ("aten.add.Tensor",)}, {"undeclared": ("aten.cos.default",)}):
-        assert not Report("mine", "quick", 0, verdicts, **odd).ok

@@ -84,12 +84,6 @@ def test_verdicts_report_what_is_absent_and_what_was_not_exercised() -> None:
     assert report.next_kernels
 
 
-def test_an_op_of_which_no_call_is_known_is_not_exercised() -> None:
-    report = run_conformance(ed.Backend("some", ["aten.record_stream.default"]), ops=["aten.record_stream"], profile="quick")
-    (verdict,) = report.results
-    assert (verdict.state, verdict.note) == ("not exercised", "no example call of it is known")
-
-
 @pytest.mark.full
 def test_what_only_earlier_calls_bring_about_is_reported_as_state() -> None:
     kept: dict[Any, Tensor] = {}
@@ -129,13 +123,6 @@ def test_a_call_whose_result_has_a_dtype_that_the_backend_does_not_take_is_not_t
         assert claims(x, other) is taken
     with ed.EagerDecompMode(single), pytest.raises(ed.UnsupportedOpError):
         torch.ones(2) + (1 + 2j)
-
-
-@pytest.mark.full
-def test_a_right_kernel_is_right_whatever_the_callers_surroundings() -> None:
-    with torch.inference_mode():
-        report = run_conformance(backend(relu=torch.relu), ops=torch.ops.aten.relu, profile="quick")
-    assert [verdict.state for verdict in report.results] == ["right"]
 
 
 @pytest.mark.full
@@ -210,18 +197,6 @@ def test_a_kernel_right_by_itself_and_wrong_in_a_program_is_named_with_the_conse
     assert {one.blamed for one in report.consequences} == {aten.exp.default}
     assert aten.exp.default not in {one.op for one in report.consequences}
     assert report.calls > 50
-
-
-@pytest.mark.full
-def test_without_processes_of_their_own_kernels_keep_the_callers_state() -> None:
-    seen: list[int] = []
-
-    def neg(x: Tensor) -> Tensor:
-        seen.append(os.getpid())
-        return aten.neg(x)
-
-    run_conformance(backend(neg=neg), ops=["aten.neg"], profile="quick", isolate=False)
-    assert set(seen) == {os.getpid()}
 
 
 @pytest.mark.full

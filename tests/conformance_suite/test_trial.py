@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import shape, tensor
-from eagerdecomp.conformance.spec import Call, Fault, Near, Property, Spec, TestedKernel
+from eagerdecomp.conformance.spec import Call, Fault, Near, Spec, TestedKernel
 from eagerdecomp.conformance.state import THREADS
-from eagerdecomp.conformance.trial import Effort, Trial, rerun, try_kernel
+from eagerdecomp.conformance.trial import Effort, Trial, try_kernel
 
 aten = torch.ops.aten
 EFFORT = Effort(150, 60.0, 30)
@@ -139,42 +139,6 @@ def broken_from_threads(run: Callable[[Tensor], Tensor], seed: int) -> Fault | N
         return THREADS.find_fault(
             kernel, Spec(lambda draw: Call([tensor(draw, "self", torch.float32, [3], ("normal",))])), Draw([0, 0, seed])
         )
-
-
-@pytest.mark.full
-def test_what_was_found_is_shown_again_by_its_choices() -> None:
-    kernel = TestedKernel(aten.exp.default, lambda one: aten.exp(one) + 1, aten.exp.default)
-    only = next(one for one in try_kernel(kernel, SPEC, EFFORT, 0).found if one.fault.kind == "values")
-    assert rerun(kernel, SPEC, only.property, only.choices).kind == only.fault.kind
-    assert rerun(TestedKernel(aten.exp.default, aten.exp.default, aten.exp.default), SPEC, only.property, only.choices) is None
-
-
-@pytest.mark.full
-def test_each_case_is_reported_before_the_kernel_runs() -> None:
-    reported: list[Sequence[int]] = []
-    running: list[Sequence[int]] = []
-
-    def run(one: Tensor) -> Tensor:
-        running.append(reported[-1])
-        return aten.exp(one)
-
-    try_kernel(
-        TestedKernel(aten.exp.default, run, aten.exp.default), SPEC, EFFORT, 0, lambda prop, choices: reported.append(list(choices))
-    )
-    assert running
-    assert all(running)
-
-
-@pytest.mark.full
-def test_properties_of_a_spec_are_asked_too() -> None:
-    from eagerdecomp.conformance.spec import Fault
-
-    def find_fault(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
-        return Fault("own", "always") if draw.flag("own") else None
-
-    found = trial(aten.exp.default, spec=SPEC.but(properties=(Property("own", find_fault, 0.2),)))
-    assert kinds(found) == {"own"}
-    assert found.checked["own"] >= 2
 
 
 def test_a_call_of_many_elements_is_cut_to_those_that_show_the_fault() -> None:

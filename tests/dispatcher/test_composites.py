@@ -13,7 +13,6 @@ from kept_composites import CASES, detached_copies, forward_and_backward, random
 from on_core import CORE, on
 
 import eagerdecomp as ed
-from eagerdecomp._torch.ops import has_kernel
 from eagerdecomp.ops.schema import is_composite
 
 aten = torch.ops.aten
@@ -113,14 +112,6 @@ def test_an_op_that_returns_a_view_cannot_be_kept_and_the_error_says_why(op: str
         x.reshape(2, 2).mul_(2)
 
 
-@pytest.mark.parametrize("one", ["aten.linear", aten.linear, aten.linear.default])
-@pytest.mark.parametrize("way", [ed.EagerDecompMode, lambda ops, keep: ed.install(ops, "cpu", keep=keep)], ids=["mode", "install"])
-def test_keep_without_a_list_raises_and_shows_the_list_to_write(way: Any, one: Any) -> None:
-    with pytest.raises(ed.ArgumentTypeError, match=r"write \[.*aten\.linear.*\]$"):
-        way(CORE, keep=one)
-    assert not has_kernel(aten.linear.default, "CPU")
-
-
 def test_a_backends_kernel_gets_the_call_and_a_packet_keeps_all_overloads() -> None:
     calls: list[tuple[Any, ...]] = []
 
@@ -165,9 +156,3 @@ def test_a_plan_of_a_model_counts_the_composites_that_the_mode_would_keep() -> N
     assert {one.op for one in made.ops} >= {"aten.linear.default"}
     assert "aten.addmm.default" not in {one.op for one in made.ops}
     assert "aten.linear.default" not in {one.op for one in ed.plan(CORE, model=factory).ops}
-
-
-def test_explain_says_whether_a_composite_is_kept() -> None:
-    tensors = random_leaves((3, 4), (5, 4))
-    assert "kept whole" in str(ed.explain("aten.linear", *tensors, supported_ops=CORE | ["aten.linear"]))
-    assert "except in inference mode" in str(ed.explain("aten.linear", *tensors, supported_ops=CORE))

@@ -46,27 +46,6 @@ def test_running_statistics_are_written_once() -> None:
         assert_same([p.grad for p in ours.parameters()], [p.grad for p in plain.parameters()])
 
 
-def test_an_in_place_op_writes_bumps_the_version_and_rejects_a_leaf() -> None:
-    def run() -> Any:
-        x = torch.ones(40, requires_grad=True)
-        y = x * 2
-        before = y._version
-        torch.manual_seed(0)
-        result = torch.dropout_(y, 0.5, True)
-        assert result is y
-        return y, y._version > before, torch.autograd.grad(y.sum(), x)
-
-    assert_same(run_with_kept(run, aten.dropout_), run())
-    leaf = torch.ones(40, requires_grad=True)
-    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
-        run_with_kept(lambda: torch.dropout_(leaf, 0.5, True), aten.dropout_)
-    assert_same(leaf, torch.ones(40, requires_grad=True))
-    with torch.no_grad():
-        plain = torch.ones(40)
-        run_with_kept(lambda: torch.dropout_(plain, 0.5, True), aten.dropout_)
-        assert plain._version > 0
-
-
 def test_a_result_that_is_the_argument_itself_is_so_in_autograd_too() -> None:
     x = torch.ones(4, requires_grad=True)
     y = x * 2

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -35,22 +34,6 @@ def test_an_examples_tests_pass(example: str) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert " passed" in done.stdout
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("example", NEEDS)
-def test_an_installed_example_is_found_from_the_parent_of_its_folder(example: str, tmp_path: Path) -> None:
-    """There, its folder is a package of the same name, without a file."""
-    project, site = tmp_path / example, tmp_path / "site"
-    shutil.copytree(ROOT / "examples" / example, project, ignore=shutil.ignore_patterns("*.egg-info", "build"))
-    build = f"from setuptools import build_meta; build_meta.build_editable({str(site)!r})"
-    subprocess.run([sys.executable, "-c", build], cwd=project, capture_output=True, check=True)
-    (wheel,) = site.glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(site)
-    found = f"import importlib.util, site; site.addsitedir({str(site)!r}); print(importlib.util.find_spec({example!r}).origin)"
-    for folder in (tmp_path, project):
-        done = subprocess.run([sys.executable, "-c", found], cwd=folder, capture_output=True, text=True, check=True)
-        assert done.stdout == f"{project / example / '__init__.py'}\n"
 
 
 def test_every_example_has_tests_and_says_how_to_run_it() -> None:

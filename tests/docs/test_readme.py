@@ -10,12 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from eagerdecomp.cli.arguments import DECLARED
-from eagerdecomp.cli.main import main
-
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-TOUR = (ROOT / "docs" / "tutorial" / "tour.md").read_text(encoding="utf-8")
 
 
 def blocks(text: str = README) -> list[str]:
@@ -35,12 +31,6 @@ def test_the_first_command_and_the_test_command_are_one_line_each_and_leave_the_
     assert SETUP.endswith("eagerdecomp demo\n")
     assert TESTS.endswith("python -m pytest -n auto\n")
     assert ".venv/" not in "".join(BETWEEN)
-
-
-def test_each_command_between_says_how_long_it_takes() -> None:
-    commands = [line for block in BETWEEN for line in block.splitlines() if line.startswith("eagerdecomp ")]
-    assert commands
-    assert [line for line in commands if not re.search(r"  # \d+ s\b", line)] == []
 
 
 def test_its_costs_are_those_of_the_saved_run() -> None:
@@ -122,14 +112,3 @@ def test_its_lines_that_make_projects_can_be_pasted_in_their_order(tmp_path: Pat
     made = [folder.name for folder in here.iterdir()]
     assert len(made) == lines.count("new-backend") == 2
     assert sorted(ran) == sorted(f"{here / name}: -m {module}" for name in made for module in ("pytest", name))
-
-
-def test_every_command_in_it_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    used = {match for block in blocks(README + TOUR) for match in re.findall(r"\beagerdecomp ([a-z][\w-]*)", block)}
-    assert used
-    assert used <= set(DECLARED)
-    for name in sorted(used):
-        with pytest.raises(SystemExit) as left:
-            main([name, "--help"])
-        assert left.value.code == 0
-    assert "usage: eagerdecomp" in capsys.readouterr().out

@@ -52,14 +52,6 @@ def test_rows_are_those_of_the_existing_rules(tool: Any) -> None:
     assert dict(named) | {op: short.get(op) for op in re.findall("`([^`]*)`", unseen)} == short, STALE
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["nan_to_num", "heaviside", "trace"])
-def test_rows_are_what_is_measured(tool: Any, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    assert tool.main(["--match", f"^{name}$"]) == 0
-    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith(f"| `{name}` "))
-    assert row in tool.FILE.read_text(encoding="utf-8").splitlines(), STALE
-
-
 @pytest.mark.nightly
 def test_the_page_is_what_is_measured(tool: Any) -> None:
     assert tool.main(["--check"]) == 0

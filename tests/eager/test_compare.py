@@ -33,27 +33,6 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Ten
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def by_order(x: Tensor, dim: Any, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Sum the elements one after the other."""
-    total = torch.zeros_like(x.select(dim[0], 0))
-    for part in x.unbind(dim[0]):
-        total = total + part
-    return total
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_another_order_of_summation_is_rounding_even_if_terms_cancel(dtype: torch.dtype) -> None:
-    x = randn(1000, 8, dtype=dtype)
-    x = torch.cat([x, -x + randn(1000, 8, dtype=dtype, seed=1) * 1e-5])
-    assert judged(aten.sum.dim_IntList, by_order, x, [0]) is None
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_sum_accumulated_in_16_bits_differs(dtype: torch.dtype) -> None:
-    assert found(aten.sum.dim_IntList, by_order, randn(2000, 8, dtype=dtype), [0]).kind == "values"
-
-
 @pytest.mark.parametrize("scale", [1.0, 1e-9, 1e-30, 1e20])
 def test_an_error_of_one_percent_differs_at_any_magnitude(scale: float) -> None:
     reported = found(aten.mul.Tensor, lambda x, y: x * y * 1.01, randn(50) * scale, torch.ones(50))
@@ -71,14 +50,6 @@ def test_if_all_terms_cancel_in_float64_any_rounding_is_accepted() -> None:
     args = (torch.ones_like(y), y, -1, torch.float64)
     assert judged(aten._softmax_backward_data.default, kernel, *args) is None
     assert found(aten._softmax_backward_data.default, lambda *given: kernel(*given) + 1e-10, *args).wrong == 250
-
-
-@pytest.mark.filterwarnings("ignore:ComplexHalf support")
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex32])
-def test_uncommon_dtypes_are_compared(dtype: torch.dtype) -> None:
-    x = torch.tensor([1.0, 2.0]).to(dtype)
-    assert judged(aten.clone.default, lambda x: x.clone(), x) is None
-    assert found(aten.clone.default, lambda x: torch.tensor([1.0, 3.0]).to(x.dtype), x).index == (1,)
 
 
 def test_nan_and_infinity_must_be_at_eagers_positions() -> None:
@@ -115,29 +86,16 @@ def test_signs_of_zeros_may_differ_and_integers_must_be_equal() -> None:
         (aten.exp.default, lambda x: x.exp().double(), (randn(3),), "dtype"),
         (aten.sum.dim_IntList, lambda x, dim: x.sum(dim, keepdim=True), (randn(3, 4), [1]), "shape"),
         (aten.mm.default, lambda x, y: (y.t() @ x.t()).t(), (randn(3, 4), randn(4, 5)), "strides"),
-        (aten.t.default, lambda x: x.t().clone(), (randn(3, 4),), "aliasing"),
         (aten.clone.default, lambda x: x, (randn(3, 4),), "aliasing"),
         (aten.slice.Tensor, lambda x, *_: x[1:3], (torch.ones(4, 4), 0, 0, 2), "aliasing"),
         (aten.add_.Tensor, lambda x, y: x + y, (randn(3), randn(3)), "aliasing"),
-        (aten.add_.Tensor, lambda x, y: x, (randn(3), randn(3)), "values"),
         (aten.exp.default, lambda x: [x.exp()], (randn(3),), "nesting"),
         (aten.exp.default, lambda x: x.nonsense(), (randn(3),), "error"),
-        (aten.mm.default, lambda x, y: x, (randn(3, 4), randn(3, 4)), "error"),
         (aten._local_scalar_dense.default, lambda x: 2.0, (torch.ones(()),), "values"),
     ],
 )
 def test_a_difference_has_a_kind(op: Any, kernel: Any, args: Any, kind: str) -> None:
     assert found(op, kernel, *args).kind == kind
-
-
-def test_a_write_to_a_read_only_argument_is_a_difference() -> None:
-    def kernel(x: Tensor, y: Tensor) -> Tensor:
-        made = x * y
-        y.zero_()
-        return made
-
-    reported = found(aten.mul.Tensor, kernel, randn(3), randn(3, seed=1))
-    assert reported.what == "argument other afterwards, which the op only reads"
 
 
 @pytest.mark.parametrize(
@@ -156,17 +114,6 @@ def test_kernels_may_have_other_strides_in_size_1_dimensions_unless_the_memory_f
 def test_values_of_uninitialized_memory_are_not_compared() -> None:
     assert judged(aten.empty_like.default, lambda x: torch.full_like(x, 3.0), randn(3)) is None
     assert found(aten.empty_like.default, lambda x: torch.zeros(4), randn(3)).kind == "shape"
-
-
-def test_indices_of_equal_values_may_differ() -> None:
-    def last(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        values, places = x.flip(dim).max(dim, keepdim=keepdim)
-        return values, x.shape[dim] - 1 - places
-
-    x = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 0.0]])
-    assert judged(aten.max.dim, last, x, 1) is None
-    assert judged(aten.max.dim, last, x, 1, True) is None
-    assert found(aten.max.dim, lambda x, dim: (last(x, dim)[0], last(x, dim)[1] * 0), x, 1).what == "result 1"
 
 
 def test_of_random_results_only_nan_is_compared() -> None:

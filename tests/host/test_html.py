@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import NARROW, needs_browser, outside_resources, visit
+from browser import needs_browser, outside_resources, visit
 
 import eagerdecomp
 from eagerdecomp.host.html import duration_text, environment
@@ -104,24 +104,6 @@ def test_headings_sort_the_table(tmp_path: Path, pressed: list[int], first: list
     assert seen["rows"][: len(first)] == first
     assert len(seen["rows"]) == 5
     assert seen["sorted"] == sorted_by
-
-
-@pytest.mark.full
-@needs_browser
-def test_a_search_finds_shown_and_hidden_rows(tmp_path: Path) -> None:
-    ask = (
-        SEEN + "const box=document.querySelector('.tools input');box.value='Z9';box.dispatchEvent(new Event('input'));return seen()"
-    )
-    seen = visit(page_of(tmp_path), ask).result
-    assert (seen["rows"], seen["count"]) == (["z9"], "1 of 13 rows")
-
-
-@pytest.mark.full
-@needs_browser
-def test_a_table_fits_a_phone_and_each_number_says_what_it_is(tmp_path: Path) -> None:
-    ask = """const cell=document.querySelector('tbody td');
-        return [document.documentElement.scrollWidth,getComputedStyle(cell,'::before').content]"""
-    assert visit(page_of(tmp_path), ask, width=NARROW).result == [NARROW, '"calls "']
 
 
 @pytest.mark.full

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -98,44 +94,3 @@ def test_stdout_also_of_children_is_copied_and_restored_after_an_error() -> None
     done = subprocess.run([sys.executable, "-c", COPIED], capture_output=True, text=True, check=True)
     assert done.stderr == "by print\nby number\nby a child\nunflushed\n"
     assert done.stdout == f"{done.stderr}afterwards\n"
-
-
-def ran(tmp_path: Path, text: str, *options: str) -> tuple[int, str, dict[str, Any]]:
-    script, target = tmp_path / "script.py", tmp_path / "facts.json"
-    script.write_text(text, encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "eagerdecomp",
-        "run",
-        "--baseline",
-        "--no-record",
-        "--json",
-        str(target),
-        *options,
-        str(script),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "120"})
-    return done.returncode, done.stdout, json.loads(target.read_text(encoding="utf-8"))
-
-
-DRAWS = (
-    "import torch\ntorch.manual_seed(0)\nprint('start')\n"
-    "print(torch.zeros(3, dtype=torch.int64).random_(9).tolist())\nprint('end')\n"
-)
-
-
-@pytest.mark.full
-def test_baseline_shows_outputs_that_differ_side_by_side(tmp_path: Path) -> None:
-    code, out, facts = ran(tmp_path, DRAWS)
-    plain = subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, check=True).stdout
-    assert code == 0
-    assert facts["output"]["plain"] == plain
-    assert facts["output"]["ours"] != plain
-    assert out.startswith(facts["output"]["ours"])
-    (one,) = facts["output"]["differences"]
-    assert (one["line"], one["plain_line"]) == (2, 2)
-    assert "output, against plain eager                 1 line differs" in out
-    (row,) = [line for line in out.splitlines() if " | 2 [" in line]
-    assert row.split(" | ")[0].strip() == f"2 {one['ours'][0]}"
-    assert row.split(" | ")[1].strip() == f"2 {one['plain'][0]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from eagerdecomp.host.progress import PartDone, Progress, SoFar
+from eagerdecomp.host.progress import Progress, SoFar
 
 
 class Terminal(io.StringIO):
@@ -40,20 +40,6 @@ def test_without_a_terminal_lines_are_plain_and_few() -> None:
     assert [line.split()[1] for line in lines] == [f"{n}00/1000" for n in range(1, 11)]
     assert "\r" not in stream.getvalue()
     assert lines[-1].endswith("0 s left")
-
-
-def test_a_part_is_shown_on_a_terminal_with_the_time_left_and_removed_at_the_end() -> None:
-    stream, clock = Terminal(), Clock()
-    done = PartDone(stream, clock)
-    done.report(0.0, "reading")
-    clock.now = 3.0
-    done.report(0.75, "the rest")
-    assert stream.getvalue() == "\r0 %  reading\r75 %  the rest  1 s left"
-    done.clear()
-    assert stream.getvalue().endswith("\r" + " " * len("75 %  the rest  1 s left") + "\r")
-    before = stream.getvalue()
-    done.clear()
-    assert stream.getvalue() == before
 
 
 def test_progress_without_a_known_end_is_shown_after_three_seconds() -> None:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -80,24 +79,6 @@ def test_a_script_or_module_sees_what_python_would_show_it(runner: Path, tmp_pat
     plain, ours = both(runner, *name.split(), "a", "--b", "-m", cwd=tmp_path)
     assert ours.stdout == plain.stdout
     assert (ours.returncode, ours.stderr) == (plain.returncode, plain.stderr) == (0, "")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("kind", ["folder", "zip"])
-def test_a_folder_or_zip_with_a_main_runs(runner: Path, tmp_path: Path, kind: str) -> None:
-    source = "import sys, beside\nprint(__name__, sys.argv, sys.path[0], __file__, beside.x)\n"
-    if kind == "folder":
-        name = "app"
-        write(tmp_path / "app" / "__main__.py", source)
-        write(tmp_path / "app" / "beside.py", "x = 1\n")
-    else:
-        name = "app.zip"
-        with zipfile.ZipFile(tmp_path / name, "w") as archive:
-            archive.writestr("__main__.py", source)
-            archive.writestr("beside.py", "x = 1\n")
-    plain, ours = both(runner, name, "a", cwd=tmp_path)
-    assert plain.returncode == 0
-    assert ours.stdout == plain.stdout
 
 
 @pytest.mark.full
@@ -179,22 +160,6 @@ def test_a_signal_ends_the_script_and_not_the_process_that_runs_it(runner: Path,
     process.send_signal(signal.SIGINT)
     process.communicate()
     assert process.returncode == 130
-
-
-def test_the_script_runs_inside_the_context_to_its_end(tmp_path: Path) -> None:
-    reported: list[str] = []
-
-    @contextmanager
-    def inside() -> Iterator[None]:
-        reported.append("in")
-        try:
-            yield
-        finally:
-            reported.append(f"out {(tmp_path / 'done').exists()}")
-
-    write(tmp_path / "script.py", "import pathlib, sys\npathlib.Path(sys.argv[1]).touch()\nsys.exit(3)\n")
-    assert run_script(Script(str(tmp_path / "script.py"), (str(tmp_path / "done"),)), inside).exit_code == 3
-    assert reported == ["in", "out True"]
 
 
 def test_the_state_of_the_process_is_restored(tmp_path: Path) -> None:

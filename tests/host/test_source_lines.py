@@ -59,25 +59,3 @@ def test_a_line_belongs_to_the_first_call_after_its_node_was_made() -> None:
     forward.note(3)  # a call without a node
     assert y.grad_fn is not None
     assert forward.by_node[y.grad_fn._sequence_nr()] == 2  # type: ignore[attr-defined]
-
-
-def test_a_node_that_two_threads_could_have_created_has_no_line() -> None:
-    lines = UserLines()
-    one, other, asking = (lines.of_thread() for _ in range(3))
-    line = lines.number_of(frame(), asking)
-
-    class Node:
-        def _sequence_nr(self) -> int:
-            return 7
-
-        def name(self) -> str:
-            return "TanhBackward0"
-
-    assert lines._gradient_of(Node(), asking) == -1
-    one.by_node[7] = line
-    found = lines._gradient_of(Node(), asking)
-    assert lines.lines()[found].backward == "TanhBackward0"
-    assert lines.lines()[found].number == lines.lines()[line].number
-    other.by_node[7] = line
-    assert lines._gradient_of(Node(), asking) == -1
-    assert lines._gradient_of(Node(), one) == found

@@ -96,18 +96,6 @@ def test_closing_a_generator_exits_its_mode() -> None:
     assert counted(one) == before
 
 
-def test_a_mode_exited_out_of_order_is_the_one_that_is_removed() -> None:
-    first, second = mode(), mode()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    before = counted(first), counted(second)
-    right()
-    assert counted(first) == before[0]
-    assert counted(second) > before[1]
-    second.__exit__(None, None, None)
-
-
 class _Counting(TorchDispatchMode):
     """A mode of torch's that counts the calls that it sees."""
 

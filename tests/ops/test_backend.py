@@ -34,13 +34,6 @@ def test_a_backend_cannot_be_changed() -> None:
     assert backend.kernels[aten.sin.default] is kernel
 
 
-def test_a_set_becomes_an_anonymous_backend_and_a_backend_is_returned_unchanged() -> None:
-    backend = ed.Backend("mine", ["aten.sin.default"])
-    assert as_backend(backend) is backend
-    made = as_backend(["aten.sin.default"], {"aten.sin.default": kernel})
-    assert (made.name, made.ops, dict(made.kernels)) == ("anonymous", ed.OpSet(["aten.sin.default"]), {aten.sin.default: kernel})
-
-
 def test_the_text_of_a_backend_has_its_name_and_that_of_a_set_is_the_sets() -> None:
     """Heads of tables show this text."""
     assert repr(ed.Backend("mine", ["aten.sin.default"])) == "Backend('mine', OpSet(aten.sin.default: 1 op), 0 kernels)"

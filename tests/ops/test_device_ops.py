@@ -79,13 +79,6 @@ def test_structured_ops_run_by_the_kernel_of_their_out_form() -> None:
     assert "aten::sub.Tensor" not in device.all()
 
 
-def test_a_convolution_runs_by_the_kernel_that_devices_may_override() -> None:
-    assert having().lacks("aten::convolution")
-    assert not having("aten::convolution_overrideable").lacks("aten::convolution")
-    assert having("aten::convolution_overrideable").lacks("aten::convolution_backward")
-    assert not device_ops("CPU").lacks("aten::convolution")  # torch computes it there
-
-
 def test_an_op_of_the_set_without_a_kernel_is_named_when_the_backend_is_installed(fallback: list[str]) -> None:
     with pytest.raises(ed.InstallError, match=r"no kernel for 2 ops of .*: aten\.mm\.default, aten\.mul\.Tensor\. .*Its fallback"):
         ed.install([*ALLOCATION, "aten.mul.Tensor", "aten.mm.default"], "privateuseone")
@@ -104,11 +97,3 @@ def test_without_a_fallback_ours_takes_ops_that_are_registered_later() -> None:
     assert not device_ops("PrivateUse1").has_fallback
     with pytest.raises(ed.ArgumentError, match='on_missing must be "error" or "fallback"'):
         ed.install(ALLOCATION, "privateuseone", on_missing="error, please")  # type: ignore[arg-type]
-
-
-def test_an_op_whose_composition_the_device_cannot_run_is_decomposed(fallback: list[str]) -> None:
-    kernels = {"aten.mul.Tensor": torch.mul, "aten.index.Tensor": torch.ops.aten.index.Tensor}
-    backend = ed.Backend("mine", [*ALLOCATION, *kernels, "aten.embedding"], kernels)
-    with ed.install(backend, "privateuseone") as handle:
-        assert "aten.embedding.default" not in handle._engine.backend.ops  # torch's composition calls index_select
-        assert "aten.mul.Tensor" in handle._engine.backend.ops

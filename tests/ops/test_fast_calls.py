@@ -16,7 +16,7 @@ from programs import S, recorded
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload, builtin, overload, torch_release
-from eagerdecomp.ops.fast_calls import direct_function, kind_of, load_direct, native, table_of
+from eagerdecomp.ops.fast_calls import direct_function, kind_of, load_direct, table_of
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program.codegen import generate
 from eagerdecomp.program.ir import evaluate
@@ -108,16 +108,6 @@ def test_the_function_depends_on_the_kinds_of_arguments() -> None:
     assert found(aten.add.Scalar, X, 1, ...) is None
 
 
-def test_only_functions_that_are_right_for_every_call_are_native() -> None:
-    assert native(aten.add.Tensor) is torch.add
-    assert native(aten.exp.default) is torch.Tensor.exp
-    assert native(aten.gelu.default) is torch._C._nn.gelu
-    for op in (aten.clamp.default, aten.var.correction, aten.add.Scalar, aten.slice.Tensor):
-        assert native(op) is builtin(op)
-    # `torch.where` treats a 0-dim tensor that is passed as `self=` as a scalar.
-    assert native(aten.where.self) is torch.where
-
-
 # -- programs --------------------------------------------------------------------------------------------------------------------
 
 
@@ -181,22 +171,6 @@ def test_a_program_reaches_the_backend_as_with_boxed_calls(name: str) -> None:
 
 
 # -- in the mode -------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_backends_kernel_takes_precedence_over_the_direct_function() -> None:
-    seen: list[str] = []
-
-    def mul(x: Any, y: Any) -> Any:
-        seen.append("mul")
-        return builtin(aten.mul.Tensor)(x, y)
-
-    x = torch.randn(3)
-    with ed.EagerDecompMode(ed.core_aten(), kernels={"aten.mul.Tensor": mul}, cache=ed.ProgramCache()):
-        _ = x * x
-        assert seen == ["mul"]
-        for _ in range(4):  # recorded, replayed, compiled, from the cache
-            torch.nn.functional.softplus(x) * torch.nn.functional.silu(x)
-    assert len(seen) > 5
 
 
 @pytest.fixture

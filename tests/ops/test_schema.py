@@ -63,24 +63,6 @@ def test_every_aten_op_has_at_most_one_kind_and_mutates_what_its_schema_says() -
         assert facts.is_out is (torch.Tag.out in op.tags and not others), op
 
 
-def test_an_arguments_facts_are_those_of_the_schema_text() -> None:
-    # add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1); index.Tensor(Tensor self, Tensor?[] indices)
-    this, other, alpha = facts_of(aten.add.Tensor).arguments
-    assert (this.name, this.kind, this.optional, this.is_list, this.kwarg_only) == ("self", "Tensor", False, False, False)
-    assert other.holds_tensors
-    assert (alpha.kind, alpha.kwarg_only, alpha.has_default, alpha.default) == ("number", True, True, 1)
-    indices = facts_of(aten.index.Tensor).arguments[1]
-    assert (indices.kind, indices.is_list, indices.optional_items, indices.optional) == ("Tensor", True, True, False)
-    dims = facts_of(aten.sum.dim_IntList).arguments[1]
-    assert (dims.kind, dims.is_list, dims.optional) == ("int", True, True)
-    generator = facts_of(aten.bernoulli.default).arguments[1]
-    assert (generator.kind, generator.optional, generator.holds_tensors) == ("Generator", True, False)
-    written = facts_of(aten.max.dim_max)
-    assert [written.arguments[position].name for position in written.mutated] == ["max", "max_values"]
-    assert written.returns_written
-    assert not written.returns_alias
-
-
 # -- functional variants -----------------------------------------------------------------------------------------------------
 
 

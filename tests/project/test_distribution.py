@@ -209,13 +209,6 @@ def test_the_sdist_builds_the_same_wheel(unpacked: Path, wheel: Path, tmp_path: 
     assert contents(build_wheel(unpacked, tmp_path)) == contents(wheel)
 
 
-def test_the_package_index_gets_readme_and_links(wheel: Path) -> None:
-    (about,) = (text.decode() for name, text in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
-    links = dict(re.findall(r"^Project-URL: (\w+), (\S+)$", about, re.MULTILINE))
-    assert {"Homepage", "Documentation", "Issues", "Changelog"} <= set(links)
-    assert (ROOT / "README.md").read_text(encoding="utf-8") in about
-
-
 def test_the_wheel_alone_runs_readmes_first_example_elsewhere_with_warnings_as_errors(python: Path, tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     example = re.search(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
@@ -226,13 +219,6 @@ def test_the_wheel_alone_runs_readmes_first_example_elsewhere_with_warnings_as_e
     assert (
         version == run(python, "-I", "-c", "import importlib.metadata as m; print(m.version('eagerdecomp'))", cwd=tmp_path).strip()
     )
-
-
-def test_the_wheel_alone_ranks_rules_by_its_data(python: Path, tmp_path: Path) -> None:
-    command = [python, "-I", "-m", "eagerdecomp", "plan", "--ops", "core"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"^  supported +\d+  in the set$", done.stdout, re.MULTILINE)
 
 
 def checked(tool: str, python: Path, folder: Path, text: str) -> subprocess.CompletedProcess[str]:

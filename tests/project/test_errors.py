@@ -76,16 +76,6 @@ def test_a_mode_lists_the_gaps_of_earlier_calls_too_and_its_line_opens_them_all(
             call(x)
 
 
-def test_the_error_of_a_gradient_has_a_line_too() -> None:
-    ops = ed.core_aten() - ["aten.erf", "aten.exp"]
-    x = torch.ones(3, requires_grad=True)
-    with pytest.raises(ed.UnsupportedGradientError) as caught, ed.EagerDecompMode(ops, preflight=True):
-        torch.nn.functional.gelu(x)
-    (line,) = re.findall(r"line to paste: (.*)", str(caught.value))
-    with ed.EagerDecompMode(eval(line, {"ops": ops}), preflight=True):
-        torch.nn.functional.gelu(x).sum().backward()
-
-
 FIELDS = ("op", "call", "chain", "missing", "tried", "kernels_to_add", "op_set", "hint", "may_fall_back", "gaps", "additions")
 
 
@@ -98,21 +88,6 @@ def test_an_error_survives_with_every_field(error: UnsupportedOpError, through) 
     assert type(again) is UnsupportedOpError
     assert str(again) == str(error)
     assert [getattr(again, name) for name in FIELDS] == [getattr(error, name) for name in FIELDS]
-
-
-def test_a_missing_op_is_not_swallowed_by_code_that_probes_with_not_implemented() -> None:
-    """`register_parametrization` takes a `NotImplementedError` of `right_inverse` for "there is none", and goes on."""
-
-    class Halved(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * 2
-
-        def right_inverse(self, x: torch.Tensor) -> torch.Tensor:
-            return x / 2
-
-    layer = torch.nn.Linear(2, 2)
-    with ed.EagerDecompMode(ed.core_aten() - {"aten.div.Tensor"}), pytest.raises(ed.UnsupportedOpError):
-        torch.nn.utils.parametrize.register_parametrization(layer, "weight", Halved())
 
 
 def test_every_error_reports_cause_and_cure() -> None:

@@ -41,14 +41,6 @@ def test_no_name_or_signature_has_changed_unnoticed() -> None:
 
 
 @pytest.mark.full
-def test_import_is_silent_without_numpy_too_and_leaves_the_filters_as_torch_does() -> None:
-    none = "import sys, warnings; sys.modules['numpy'] = None; "
-    assert python(none + "import eagerdecomp", "-W", "error") == ""
-    progress = "; print([str(one) for one in warnings.filters if 'NumPy' in str(one)])"
-    assert python(none + "import eagerdecomp" + progress) == "[]\n"
-
-
-@pytest.mark.full
 def test_import_pulls_in_no_package_that_torch_does_not() -> None:
     code = """
 import sys, torch

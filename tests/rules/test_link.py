@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
@@ -18,9 +17,8 @@ import eagerdecomp as ed
 from eagerdecomp._torch.ops import op_called, op_names, overload, torch_release
 from eagerdecomp.decomps import families, our_rules
 from eagerdecomp.rules.compute import Constant, kept_number, kept_numbers
-from eagerdecomp.rules.link import Linkable, RunnerOf, link, link_on_call, may_decline
+from eagerdecomp.rules.link import Linkable, RunnerOf, link, may_decline
 from eagerdecomp.rules.name_chains import name_chains
-from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.rules.rule import dropped_rules, make_rule, rule, rules_of
 
 aten = torch.ops.aten
@@ -59,29 +57,8 @@ def test_a_scalar_tensor_is_created_once_per_device(devices: tuple[str, str]) ->
     assert calls == [aten.full.default] * 4
 
 
-def test_the_cache_of_scalars_is_bounded() -> None:
-    call, calls = counted()
-    number, x = link(kept_numbers(), call), torch.ones(2)
-    for value in range(1, 200):
-        assert number(x, value).item() == value
-    del calls[:]
-    for value in range(1, 200):
-        number(x, value)
-    assert 100 < len(calls) < 199
-
-
 def silu(self: Tensor) -> Any:
     return aten.mul.Tensor(self, aten.sigmoid.default(self))
-
-
-def test_a_formula_in_float32_has_no_route_without_a_cast() -> None:
-    def call(op: Any) -> Any:
-        if op is aten._to_copy.default:
-            raise NoRoute(op)
-        return op
-
-    with pytest.raises(NoRoute):
-        make_rule(aten.silu.default, silu, compute="float32").bind(call)
 
 
 def declining(x: Tensor) -> Any:
@@ -134,19 +111,13 @@ def by_table(x: Tensor) -> Any:
     return TABLE["exp"](x)
 
 
-def in_a_module(x: Tensor) -> Any:
-    return torch.ops.aten.tanh.default(x)
-
-
 @pytest.mark.parametrize(
     ("fn", "ops"),
     [
-        (silu, {"mul.Tensor", "sigmoid.default"}),
         (helper, {"neg.default", "add.Tensor", "unsqueeze.default", "full.default"}),
         (by_default, {"sqrt.default"}),
         (enclosing(aten.sin.default), {"sin.default"}),
         (by_table, {"exp.default", "log.default"}),
-        (in_a_module, {"tanh.default"}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -180,58 +151,6 @@ class Dispatched(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.ops.append(str(func))
         return func(*args, **(kwargs or {}))
-
-
-def a_packet(x: Tensor) -> Any:
-    return aten.mul(x, x)
-
-
-def by_a_cached_function(x: Tensor) -> Any:
-    return cached(x)
-
-
-cached = functools.cache(silu)
-
-
-def by_name(x: Tensor) -> Any:
-    return getattr(aten, "exp").default(x)  # noqa: B009
-
-
-def with_a_schema(x: Tensor) -> Any:
-    return aten.exp.default(x) if aten.exp.default._schema.is_mutable else x
-
-
-@pytest.mark.parametrize(
-    ("fn", "named"),
-    [
-        (a_packet, "aten.mul"),
-        (by_a_cached_function, "silu"),
-        (by_name, "uses aten itself"),
-        (with_a_schema, r"reads aten\.exp\.default\._schema"),
-    ],
-)
-def test_the_error_names_what_cannot_be_linked(fn: Callable[..., Any], named: str) -> None:
-    with pytest.raises(ed.RuleError, match=named):
-        link(fn, lambda op: op)
-
-
-@link_on_call
-def rarely(x: Tensor) -> Any:
-    return aten.erfinv.default(x)
-
-
-def with_a_rare_helper(x: Tensor) -> Any:
-    return rarely(x) if x.numel() > 3 else aten.exp.default(x)
-
-
-def test_a_helper_that_few_calls_reach_is_linked_when_it_is_called() -> None:
-    asked: list[Any] = []
-    linked = link(with_a_rare_helper, lambda op: asked.append(op) or op)
-    linked(torch.rand(2))
-    assert asked == [aten.exp.default]
-    linked(torch.rand(4))
-    linked(torch.rand(4))
-    assert asked == [aten.exp.default, aten.erfinv.default]
 
 
 @pytest.mark.full

@@ -61,13 +61,3 @@ def test_only_results_on_its_own_device_must_have_a_dtype_of_the_backend(device:
     backend = ed.Backend("floats", ["aten.copy_.default"], dtypes=[torch.float32], device_type="meta")
     expected = [(((3,), torch.float64, torch.device(device)), None)]
     assert (_refused_result(backend, expected) is None) == (device == "cpu")
-
-
-@pytest.mark.parametrize("sizes", [(2, 2), (1, 1), (0, 3)])
-def test_a_list_of_tensors_is_refused_without_a_look_at_their_elements(sizes: tuple[int, int]) -> None:
-    given = [torch.zeros(size, dtype=torch.float64) for size in sizes]
-    floats = ed.Backend("floats", ["aten.cat"], {"aten.cat.default": lambda *_: pytest.fail("called")}, dtypes=[torch.float32])
-    backend = ed.BackendRecorder()
-    with backend, pytest.raises(ed.UnsupportedOpError, match="float64 is not among"), ed.EagerDecompMode(floats):
-        torch.cat(given)
-    assert not backend.ops

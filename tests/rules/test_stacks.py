@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import pytest
 import torch
-from on_core import on_core
 from torch import Tensor
 
 from eagerdecomp.rules.stacks import Worth, stack_positions
@@ -53,15 +50,3 @@ class Named(Tensor):
 def test_only_plain_tensors_are_concatenated() -> None:
     assert positions([torch.ones(3, device="meta") for _ in range(4)]) == []
     assert positions([torch.ones(3).as_subclass(Named) for _ in range(4)]) == []
-
-
-@pytest.mark.parametrize("count", [1, 40])
-def test_writes_reach_aliases(count: int) -> None:
-    """This is why each tensor is written by `copy_`: replacing its storage would not update its aliases."""
-    tensors, others = [torch.rand(3) for _ in range(count)], [torch.rand(3) for _ in range(count)]
-    held = [(one.numpy(), one.view(3, 1), one.untyped_storage(), one.data_ptr()) for one in tensors]
-    on_core(lambda: (torch._foreach_lerp_(tensors, others, 0.5), torch._foreach_mul_(tensors, 2.0), tensors[0].add_(1)))
-    for one, (array, view, storage, address) in zip(tensors, held, strict=True):
-        assert np.array_equal(array, one.numpy())
-        assert torch.equal(view[:, 0], one)
-        assert storage.data_ptr() == one.data_ptr() == address
