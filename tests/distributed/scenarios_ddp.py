@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,63 +13,12 @@ from torch.distributed.algorithms.join import Join
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
-from training import STEPS, Numbers, adamw, batches, loss_of, net, parameters, rank, scenario, train, world
+from training import STEPS, Numbers, batches, net, rank, scenario, train, world
 
 
 @scenario
 def ddp() -> Numbers:
     return train(DistributedDataParallel(net()))
-
-
-@scenario
-def ddp_buckets_as_gradients() -> Numbers:
-    """Small buckets, of which gradients are views, and a graph that stays."""
-    return train(DistributedDataParallel(net(), gradient_as_bucket_view=True, bucket_cap_mb=1e-3, static_graph=True), clip=0.1)
-
-
-@scenario
-def ddp_accumulated() -> Numbers:
-    """Gradients of two batches, the first without communication."""
-    model = DistributedDataParallel(net())
-    optimizer = adamw(model)
-    losses = []
-    for place, (tokens, targets) in enumerate(batches(steps=2 * STEPS)):
-        last = place % 2 == 1
-        with nullcontext() if last else model.no_sync():
-            loss = loss_of(model(tokens), targets) / 2
-            loss.backward()
-        losses.append(loss.item())
-        if last:
-            optimizer.step()
-            optimizer.zero_grad()
-    return {"losses": losses, **parameters(model)}
-
-
-class Forked(nn.Module):
-    """Which half runs depends on the rank."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.halves = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 1)) for _ in range(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.halves[rank() % 2](x)
-
-
-@scenario
-def ddp_unused_parameters() -> Numbers:
-    model = DistributedDataParallel(Forked(), find_unused_parameters=True)
-    optimizer = adamw(model)
-    losses = []
-    torch.manual_seed(rank())
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss = model(torch.randn(5, 8)).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return {"losses": losses, **parameters(model), "unused": [p.grad is None for p in model.module.halves[2].parameters()]}
 
 
 # DDP takes no annotations that are strings.
@@ -89,13 +37,6 @@ def ddp_bf16_hook() -> Numbers:
     model = DistributedDataParallel(net())
     model.register_comm_hook(None, _bf16_hook)
     return train(model) | {"refused": words}
-
-
-@scenario
-def ddp_fp16_hook() -> Numbers:
-    model = DistributedDataParallel(net())
-    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    return train(model)
 
 
 @scenario

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -33,8 +33,6 @@ from training import (
     Net,
     Numbers,
     adamw,
-    batches,
-    loss_of,
     net,
     of_four,
     parameters,
@@ -69,46 +67,10 @@ def fsdp_kept_gathered() -> Numbers:
 
 
 @scenario
-def fsdp_accumulated() -> Numbers:
-    model = sharded(net())
-    optimizer = adamw(model)
-    losses = []
-    for place, (tokens, targets) in enumerate(batches(steps=2 * STEPS)):
-        last = place % 2 == 1
-        model.set_requires_gradient_sync(last)
-        loss = loss_of(model(tokens), targets) / 2
-        loss.backward()
-        losses.append(loss.item())
-        if last:
-            optimizer.step()
-            optimizer.zero_grad()
-    return {"losses": losses, **parameters(model)}
-
-
-@scenario
 def fsdp_bf16() -> Numbers:
     model = sharded(net(), mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
     found = train(model)
     return found | {"dtypes": [str(one.dtype) for one in model.parameters()]}
-
-
-@scenario
-def fsdp_uneven() -> Numbers:
-    """Dimensions that no number of ranks divides, sharded along another one too."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(5, 7), nn.Softplus(), nn.Linear(7, 3))
-    fully_shard(model[0], shard_placement_fn=lambda one: Shard(one.ndim - 1) if one.ndim > 1 and world() == 1 else None)
-    fully_shard(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
-    losses = []
-    torch.manual_seed(rank())
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss = model(torch.randn(6, 5)).square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return {"losses": losses, **parameters(model)}
 
 
 # -- DTensor and tensor-parallel -------------------------------------------------------------------------------------------------
@@ -195,13 +157,6 @@ def fsdp_with_tensor_parallel() -> Numbers:
     return train(sharded(model, mesh=mesh["data"]), seed=mesh["data"].get_local_rank(), clip=0.1)
 
 
-@of_four
-def fsdp_hybrid() -> Numbers:
-    """Sharded within two ranks, replicated between pairs."""
-    mesh = init_device_mesh("cpu", (2, world() // 2), mesh_dim_names=("replicas", "shards"))
-    return train(sharded(net(), mesh=mesh))
-
-
 # -- pipelines -------------------------------------------------------------------------------------------------------------------
 
 
@@ -226,11 +181,6 @@ def _pipelined(schedule: type, stages_each: int = 1, microbatches: int = 4) -> N
         optimizer.step()
         found += [one.item() for one in losses]
     return {"losses": found} | {f"{place} {k}": v for place in mine for k, v in parameters(blocks[place]).items()}
-
-
-@scenario
-def pipeline_gpipe() -> Numbers:
-    return _pipelined(ScheduleGPipe)
 
 
 @scenario
