@@ -10,14 +10,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn import functional as F
 
 from eagerdecomp._torch.aot_autograd import TRACED
-from eagerdecomp._torch.dynamo import (
-    compiled_by,
-    fake_mode_of,
-    is_unbacked,
-    left_whole,
-    no_new_guards,
-    traced_functional,
-)
+from eagerdecomp._torch.dynamo import compiled_by, fake_mode_of, is_unbacked, left_whole, no_new_guards, traced_functional
 from eagerdecomp._torch.fake import fake_mode_or_new
 from eagerdecomp._torch.higher_order import AmbientMode, run_higher_order
 from eagerdecomp._torch.modes import DispatchMode

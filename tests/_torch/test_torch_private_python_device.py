@@ -10,12 +10,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from eagerdecomp._torch.python_device import (
-    current_node,
-    device_name,
-    nodes_of,
-    storage_at,
-)
+from eagerdecomp._torch.python_device import current_node, device_name, nodes_of, storage_at
 
 
 def test_privateuse1_has_no_name_until_a_device_gives_it_one() -> None:

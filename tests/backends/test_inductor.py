@@ -190,12 +190,7 @@ def graph_of(run: Callable[..., Any], *args: torch.Tensor) -> torch.fx.GraphModu
 
 @pytest.mark.parametrize(
     "run",
-    [
-        lambda x: (x + 1, x[1:]),
-        lambda x: ((y := x + 1), y[1:]),
-        lambda x: ((x + 1)[:1].expand(3, 4),),
-        lambda x: (x,),
-    ],
+    [lambda x: (x + 1, x[1:]), lambda x: ((y := x + 1), y[1:]), lambda x: ((x + 1)[:1].expand(3, 4),), lambda x: (x,)],
     ids=["view of an argument", "view of a result", "expanded", "an argument"],
 )
 def test_results_that_share_memory_are_declined(run: Any) -> None:

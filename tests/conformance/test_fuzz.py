@@ -108,11 +108,7 @@ NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
     ),
     "a norm of layers that are infinite": (
         "fuzz_judging.NON_FINITE_RESULTS",
-        (
-            "t1 = leaf('float32', [1, 6], 'ones')",
-            "t2 = t1 * inf",
-            "t3 = aten.native_layer_norm.default(t2, [6], None, None, 0.5)",
-        ),
+        ("t1 = leaf('float32', [1, 6], 'ones')", "t2 = t1 * inf", "t3 = aten.native_layer_norm.default(t2, [6], None, None, 0.5)"),
         "few",
     ),
 }

@@ -32,19 +32,9 @@ def _flipped(basis: Tensor, upper: Tensor) -> list[Tensor]:
 #: Op -> a call, functions that change eager's results to other right ones, and to wrong ones.
 CASES: dict[str, tuple[Any, list[Any], Callable[..., Any], Callable[..., Any]]] = {
     "eigenvalues": (aten.linalg_eigvals.default, [full(5, 5)], lambda w: [w.flip(0)], lambda w: [w[[0, 0, 2, 3, 4]]]),
-    "eigenvectors": (
-        aten.linalg_eig.default,
-        [full(4, 4)],
-        lambda w, v: [w.flip(0), -v.flip(1)],
-        lambda w, v: [w, v.flip(1)],
-    ),
+    "eigenvectors": (aten.linalg_eig.default, [full(4, 4)], lambda w, v: [w.flip(0), -v.flip(1)], lambda w, v: [w, v.flip(1)]),
     "symmetric": (aten.linalg_eigh.default, [full(4, 4)], lambda w, v: [w, -v], lambda w, v: [w, v.flip(1)]),
-    "singular values": (
-        aten.linalg_svd.default,
-        [full(4, 3), False],
-        lambda u, s, v: [-u, s, -v],
-        lambda u, s, v: [-u, s, v],
-    ),
+    "singular values": (aten.linalg_svd.default, [full(4, 3), False], lambda u, s, v: [-u, s, -v], lambda u, s, v: [-u, s, v]),
     "condition": (aten.linalg_cond.default, [low(4, 4)], lambda c: [c * 0 + torch.inf], lambda c: [c * 0 + 7]),
     "orthogonal": (aten.linalg_qr.default, [low(4, 4)], _flipped, lambda q, r: [q, -r]),
     "orthogonal, of full rank": (aten.linalg_qr.default, [full(4, 4)], None, _flipped),

@@ -231,8 +231,7 @@ def test_a_difference_with_a_reason_is_known(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["--tests", "no/such/folder"], ["no_such_file.py"], ["--ops", "no_such_set"], ["--backend", "no_such_module:x"]],
+    "words", [["--tests", "no/such/folder"], ["no_such_file.py"], ["--ops", "no_such_set"], ["--backend", "no_such_module:x"]]
 )
 def test_invalid_arguments_are_reported_with_a_reason(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "test_it.py").write_text("")

@@ -21,12 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from conformance import scoreboard
 from conformance.cases import EAGER_FAULTS, FORMS, LAYOUTS, Case, Selection, opinfos
-from conformance.judge import (
-    differences,
-    excused,
-    observe,
-    stride_differences,
-)
+from conformance.judge import differences, excused, observe, stride_differences
 from conformance.layouts import in_layout
 from conformance.scoreboard import Journal, Row, judge_opinfo, main, table
 
@@ -50,9 +45,7 @@ SELECTIONS = {
 
 
 #: OpInfos that are known to differ, with the reason.
-KNOWN = {
-    "linalg.lstsq": "an out= without elements gets the solution's own strides, in eager those of LAPACK's longer buffer",
-}
+KNOWN = {"linalg.lstsq": "an out= without elements gets the solution's own strides, in eager those of LAPACK's longer buffer"}
 
 
 def faults(rows: list[Row]) -> list[str]:

@@ -8,12 +8,7 @@ import pytest
 from conformance_reports import absent_verdict, example_report, right_verdict
 
 import eagerdecomp as ed
-from eagerdecomp.conformance.manifest import (
-    check_manifest,
-    parse_manifest,
-    stale_because,
-    write_manifest,
-)
+from eagerdecomp.conformance.manifest import check_manifest, parse_manifest, stale_because, write_manifest
 from eagerdecomp.errors import FileError
 from eagerdecomp.ops.backend import Backend
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from conformance_reports import (
-    absent_verdict,
-    example_report,
-    overload,
-    report_strategy,
-    right_verdict,
-    wrong_verdict,
-)
+from conformance_reports import absent_verdict, example_report, overload, report_strategy, right_verdict, wrong_verdict
 from hypothesis import given
 
 from eagerdecomp.conformance.results import Consequence, Report, State, Verdict

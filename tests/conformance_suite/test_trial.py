@@ -91,14 +91,7 @@ def test_a_right_kernel_is_tried_and_nothing_found() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        (cached_by_memory, "state"),
-        (one_buffer, "state"),
-        (by_numpy, "raises"),
-    ],
-)
+@pytest.mark.parametrize(("make", "expected"), [(cached_by_memory, "state"), (one_buffer, "state"), (by_numpy, "raises")])
 def test_kernels_with_state_are_found(make: Callable[[], Callable[[Tensor], Tensor]], expected: str) -> None:
     assert expected in kinds(trial(make()))
 

@@ -18,30 +18,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    SequenceParallel,
-    loss_parallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, loss_parallel, parallelize_module
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from training import (
-    STEPS,
-    Block,
-    Net,
-    Numbers,
-    adamw,
-    net,
-    of_four,
-    parameters,
-    rank,
-    scenario,
-    train,
-    whole,
-    world,
-)
+from training import STEPS, Block, Net, Numbers, adamw, net, of_four, parameters, rank, scenario, train, whole, world
 
 # -- FSDP2 -----------------------------------------------------------------------------------------------------------------------
 
@@ -174,10 +154,7 @@ def _pipelined(schedule: type, stages_each: int = 1, microbatches: int = 4) -> N
         x, target = torch.randn(8, 3, 8, generator=generator), torch.randn(8, 3, 8, generator=generator)
         optimizer.zero_grad()
         losses: list[Tensor] = []
-        pipeline.step(
-            *((x,) if rank() == 0 else ()),
-            **({"target": target, "losses": losses} if len(blocks) - 1 in mine else {}),
-        )
+        pipeline.step(*((x,) if rank() == 0 else ()), **({"target": target, "losses": losses} if len(blocks) - 1 in mine else {}))
         optimizer.step()
         found += [one.item() for one in losses]
     return {"losses": found} | {f"{place} {k}": v for place in mine for k, v in parameters(blocks[place]).items()}

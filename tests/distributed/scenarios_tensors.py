@@ -50,10 +50,7 @@ def collectives() -> Numbers:
     dist.gather(part, parts, dst=0)
     note("gather", *(parts or [part]))
     received = torch.empty_like(mine)
-    exchange = [
-        dist.P2POp(dist.isend, mine, (rank() + 1) % world()),
-        dist.P2POp(dist.irecv, received, (rank() - 1) % world()),
-    ]
+    exchange = [dist.P2POp(dist.isend, mine, (rank() + 1) % world()), dist.P2POp(dist.irecv, received, (rank() - 1) % world())]
     for work in dist.batch_isend_irecv(exchange):
         work.wait()
     note("isend and irecv", received)

@@ -20,11 +20,7 @@ NOTHING = ed.infra() | ["aten.as_strided.default"]
 
 
 @pytest.mark.parametrize(
-    "draw",
-    [
-        lambda generator: torch.randn(3, generator=generator),
-        lambda generator: torch.ones(3).normal_(generator=generator),
-    ],
+    "draw", [lambda generator: torch.randn(3, generator=generator), lambda generator: torch.ones(3).normal_(generator=generator)]
 )
 def test_a_generator_is_as_before_an_error(draw: Callable[[torch.Generator], Any]) -> None:
     generator = torch.Generator().manual_seed(3)

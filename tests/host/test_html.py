@@ -17,14 +17,7 @@ NASTY = '</script><img src=x onerror="window.broken=1">\'&<b>'
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (1e-9, "under 1 µs"),
-        (8.12e-4, "812 µs"),
-        (0.0034149, "3.41 ms"),
-        (12.34, "12.3 s"),
-        (200, "3 min 20 s"),
-    ],
+    [(0, "0 s"), (1e-9, "under 1 µs"), (8.12e-4, "812 µs"), (0.0034149, "3.41 ms"), (12.34, "12.3 s"), (200, "3 min 20 s")],
 )
 def test_durations_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text

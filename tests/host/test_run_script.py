@@ -83,15 +83,7 @@ def test_a_script_or_module_sees_what_python_would_show_it(runner: Path, tmp_pat
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "ending",
-    [
-        "sys.exit()",
-        "sys.exit(7)",
-        "sys.exit(256 + 3)",
-        "sys.exit('a word')",
-        "sys.exit([1])",
-        "1 / 0",
-    ],
+    "ending", ["sys.exit()", "sys.exit(7)", "sys.exit(256 + 3)", "sys.exit('a word')", "sys.exit([1])", "1 / 0"]
 )
 def test_the_exit_code_and_last_output_are_the_scripts(runner: Path, tmp_path: Path, ending: str) -> None:
     write(tmp_path / "script.py", f"import sys\n{ending}\n")

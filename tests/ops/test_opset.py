@@ -54,10 +54,7 @@ def test_equality_and_iteration_do_not_depend_on_the_order_of_ops(order: list[An
     ("op_set", "text"),
     [
         (ed.OpSet(), "OpSet(empty: 0 ops)"),
-        (
-            ed.OpSet(SOME),
-            "OpSet(aten.add.Scalar, aten.add.Tensor, aten.cos.default, aten.detach.default, ...: 7 ops)",
-        ),
+        (ed.OpSet(SOME), "OpSet(aten.add.Scalar, aten.add.Tensor, aten.cos.default, aten.detach.default, ...: 7 ops)"),
         (ed.OpSet(SOME, label="mine"), "OpSet(mine: 7 ops)"),
         (ed.OpSet(SOME, label="mine") - ["aten.sin.default"], "OpSet(mine - 1 op: 6 ops)"),
         (ed.OpSet(SOME, label="mine") | ["aten.tan.default", "aten.sin.default"], "OpSet(mine | 1 op: 8 ops)"),
@@ -73,14 +70,7 @@ def test_the_text_of_a_set_says_what_it_is(op_set: ed.OpSet, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given_as",
-    [
-        "aten.sin.default",
-        "aten::sin.default",
-        "torch.ops.aten.sin.default",
-        " aten.sin.default ",
-        aten.sin.default,
-    ],
+    "given_as", ["aten.sin.default", "aten::sin.default", "torch.ops.aten.sin.default", " aten.sin.default ", aten.sin.default]
 )
 def test_one_overload_may_be_named_in_several_ways(given_as: Any) -> None:
     assert list(ed.OpSet([given_as])) == [aten.sin.default]

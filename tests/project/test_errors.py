@@ -26,10 +26,7 @@ FULL = UnsupportedOpError(
 
 BARE = UnsupportedOpError("aten.opaque.default", "aten.opaque.default(3)")
 SECOND = UnsupportedOpError(
-    "aten.b.default",
-    "aten.b.default(3)",
-    gaps=["aten.a.default", "aten.b.default"],
-    additions=["aten.c.default", "aten.b.default"],
+    "aten.b.default", "aten.b.default(3)", gaps=["aten.a.default", "aten.b.default"], additions=["aten.c.default", "aten.b.default"]
 )
 INSTALLED = UnsupportedOpError("aten.opaque.default", "aten.opaque.default(3)", may_fall_back=False)
 

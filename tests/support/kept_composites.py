@@ -102,11 +102,7 @@ CASES: dict[str, tuple[Any, Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
     "a list of tensors": (aten.hstack, lambda a, b: torch.hstack([a, b]), ((3, 4), (3, 2))),
     "by a number": (aten.multiply.Scalar, lambda x: aten.multiply.Scalar(x, 3), ((3, 4),)),
     "with conjugates inside": (aten.fft_hfftn, lambda x: torch.fft.hfftn(x), ((3, 4, 5),)),
-    "recurrent": (
-        aten.gru_cell,
-        torch.gru_cell,
-        ((3, 4), (3, 5), (15, 4), (15, 5), (15,), (15,)),
-    ),
+    "recurrent": (aten.gru_cell, torch.gru_cell, ((3, 4), (3, 5), (15, 4), (15, 5), (15,), (15,))),
 }
 
 
