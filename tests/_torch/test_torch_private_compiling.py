@@ -138,33 +138,11 @@ def test_a_higher_order_op_results_in_calls_that_the_mode_is_handed() -> None:
 
 # What else is: compositions in C++ too, of eager's arithmetic, or of ops that write what no schema says.
 DECOMPOSED = {
-    "_upsample_bicubic2d_aa.vec",
-    "_upsample_bilinear2d_aa.vec",
-    "_upsample_lanczos2d_aa.vec",
-    "broadcast_tensors.default",
-    "cudnn_batch_norm.default",
-    "dropout.default",
-    "empty.out",
-    "gru.data",
-    "gru.input",
-    "hardshrink.default",
-    "istft.default",
-    "lstm.data",
-    "lstm.input",
-    "matmul.default",
-    "matmul.out",
-    "miopen_batch_norm.default",
-    "native_batch_norm.default",
-    "one_hot.default",
-    "pad_sequence.default",
-    "rnn_relu.data",
-    "rnn_relu.input",
-    "rnn_tanh.data",
-    "rnn_tanh.input",
-    "softshrink.default",
-    "stft.center",
-    "tensor_split.tensor_indices_or_sections",
-    "unsafe_chunk.default",
+    *("_upsample_bicubic2d_aa.vec", "_upsample_bilinear2d_aa.vec", "_upsample_lanczos2d_aa.vec", "broadcast_tensors.default"),
+    *("cudnn_batch_norm.default", "dropout.default", "empty.out", "gru.data", "gru.input", "hardshrink.default", "istft.default"),
+    *("lstm.data", "lstm.input", "matmul.default", "matmul.out", "miopen_batch_norm.default", "native_batch_norm.default"),
+    *("one_hot.default", "pad_sequence.default", "rnn_relu.data", "rnn_relu.input", "rnn_tanh.data", "rnn_tanh.input"),
+    *("softshrink.default", "stft.center", "tensor_split.tensor_indices_or_sections", "unsafe_chunk.default"),
 }
 
 

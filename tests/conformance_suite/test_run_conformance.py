@@ -289,15 +289,8 @@ def test_a_script_shows_also_what_comes_of_many_calls_or_ends_the_process(projec
 @pytest.mark.full
 def test_pytest_runs_a_test_a_kernel(project: Path) -> None:
     words = (
-        "-m",
-        "pytest",
-        "--pyargs",
-        "eagerdecomp.conformance",
-        "--eagerdecomp-profile",
-        "quick",
-        "-p",
-        "no:cacheprovider",
-        "-rsf",
+        *("-m", "pytest", "--pyargs", "eagerdecomp.conformance", "--eagerdecomp-profile", "quick", "-p"),
+        *("no:cacheprovider", "-rsf"),
     )
     some = ("-k", "exp.default or aten.neg.default or tanh.default or floor.default", "--junitxml", "r.xml")
     done = command(project, *words, "--eagerdecomp-backend", "mine:backend", *some)

@@ -21,28 +21,11 @@ aten = torch.ops.aten
 #: Ops whose kernels corrupt memory or abort if their output overlaps an argument, so there is no result to compare with.
 UNDEFINED = frozenset(
     {
-        "_linalg_svd",
-        "_native_batch_norm_legit_no_training",
-        "_slow_conv2d_forward",
-        "adaptive_max_pool2d_backward",
-        "adaptive_max_pool3d",
-        "adaptive_max_pool3d_backward",
-        "avg_pool2d_backward",
-        "avg_pool3d",
-        "avg_pool3d_backward",
-        "fractional_max_pool2d",
-        "fractional_max_pool2d_backward",
-        "fractional_max_pool3d",
-        "fractional_max_pool3d_backward",
-        "max_pool2d_with_indices_backward",
-        "max_pool3d_with_indices",
-        "narrow_copy",
-        "replication_pad2d",
-        "replication_pad2d_backward",
-        "slow_conv_transpose2d",
-        "slow_conv_transpose3d",
-        "sort",
-        "upsample_bicubic2d_backward",
+        *("_linalg_svd", "_native_batch_norm_legit_no_training", "_slow_conv2d_forward", "adaptive_max_pool2d_backward"),
+        *("adaptive_max_pool3d", "adaptive_max_pool3d_backward", "avg_pool2d_backward", "avg_pool3d", "avg_pool3d_backward"),
+        *("fractional_max_pool2d", "fractional_max_pool2d_backward", "fractional_max_pool3d", "fractional_max_pool3d_backward"),
+        *("max_pool2d_with_indices_backward", "max_pool3d_with_indices", "narrow_copy", "replication_pad2d"),
+        *("replication_pad2d_backward", "slow_conv_transpose2d", "slow_conv_transpose3d", "sort", "upsample_bicubic2d_backward"),
     }
 )
 

@@ -17,13 +17,8 @@ from eagerdecomp.ops.opset import as_op_set, core_aten
 aten = torch.ops.aten
 
 SOME = [
-    aten.add.Tensor,
-    aten.add.Scalar,
-    aten.mul.Tensor,
-    aten.sin.default,
-    aten.cos.default,
-    aten.gelu.default,
-    aten.detach.default,
+    *(aten.add.Tensor, aten.add.Scalar, aten.mul.Tensor, aten.sin.default, aten.cos.default),
+    *(aten.gelu.default, aten.detach.default),
 ]
 
 overloads = st.sets(st.sampled_from(SOME))
