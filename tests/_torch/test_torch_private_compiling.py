@@ -5,61 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.nn import functional as F
 
 from eagerdecomp._torch.aot_autograd import TRACED
-from eagerdecomp._torch.dynamo import compiled_by, fake_mode_of, is_unbacked, left_whole, no_new_guards, traced_functional
+from eagerdecomp._torch.dynamo import left_whole, traced_functional
 from eagerdecomp._torch.fake import fake_mode_or_new
-from eagerdecomp._torch.higher_order import AmbientMode, run_higher_order
+from eagerdecomp._torch.higher_order import AmbientMode
 from eagerdecomp._torch.modes import DispatchMode
-from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.sizes import fact_of_size, guards_ignored
-from eagerdecomp._torch.tensors import FakeTensorMode
 
 aten = torch.ops.aten
-
-
-@pytest.mark.full
-def test_aotautograd_hands_over_both_graphs_and_calls_what_it_is_given() -> None:
-    graphs: list[torch.fx.GraphModule] = []
-
-    def compiler(graph: torch.fx.GraphModule, inputs: object) -> object:
-        graphs.append(graph)
-
-        def run(args: list[torch.Tensor]) -> object:
-            return graph(*args)
-
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
-
-    torch._dynamo.reset()
-    x = torch.ones(3, requires_grad=True)
-    torch.compile(lambda x: F.silu(x), backend=lambda graph, inputs: compiled_by(compiler, compiler, graph, inputs))(
-        x
-    ).sum().backward()
-    forward, backward = graphs
-    assert aten.silu.default in [node.target for node in forward.graph.nodes]
-    assert aten.silu.default not in [node.target for node in backward.graph.nodes]
-    torch.testing.assert_close(x.grad, torch.full((3,), 0.92767), rtol=1e-4, atol=0.0)
-    assert all("val" in node.meta for graph in graphs for node in graph.graph.nodes if node.op == "placeholder")
-    torch._dynamo.reset()
-
-
-def test_no_guard_is_added_while_none_may_be() -> None:
-    mode = FakeTensorMode(shape_env=ShapeEnv())
-    x = mode.from_tensor(torch.ones(5), static_shapes=False)
-    assert fake_mode_of([3, x]) is mode
-    with pytest.raises(RuntimeError), no_new_guards(mode):
-        bool(x.shape[0] > 4)
-    assert not mode.shape_env.guards
-    assert bool(x.shape[0] > 4)
-    assert len(mode.shape_env.guards) == 1
-    assert is_unbacked(mode.shape_env.create_unbacked_symint())
-    assert not is_unbacked(x.shape[0])
-    with no_new_guards(FakeTensorMode()):
-        pass
 
 
 def test_fake_mode_or_new_takes_sizes_whose_guards_are_ignored() -> None:
@@ -106,34 +60,6 @@ def test_dynamo_compiles_under_an_ambient_mode_and_skips_a_function_that_it_meet
             compiled(torch.ones(2))
         frames.append(counter.frame_count)
     assert frames == [1, 0]
-
-
-@pytest.mark.full
-def test_a_higher_order_op_results_in_calls_that_the_mode_is_handed() -> None:
-    class Seen(AmbientMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.ops: list[object] = []
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            if not isinstance(func, OpOverload):
-                return run_higher_order(self, func, args, kwargs or {})
-            self.ops.append(func)
-            return func(*args, **(kwargs or {}))
-
-    with Seen() as outer, Seen() as inner:
-        torch.cond(torch.tensor(True), torch.sin, torch.cos, (torch.ones(2),))
-        assert torch.utils._python_dispatch._get_current_dispatch_mode_stack() == [outer, inner]
-    for seen in (outer, inner):
-        assert seen.ops.count(aten.sin.default) == 1
-        assert aten.cos.default not in seen.ops
-
-    def choose(x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
-
-    with Seen():  # a mode that traces has its own way with the op
-        graph = make_fx(choose)(torch.ones(2))
-    assert torch.ops.higher_order.cond in [node.target for node in graph.graph.nodes]
 
 
 # What else is: compositions in C++ too, of eager's arithmetic, or of ops that write what no schema says.

@@ -14,7 +14,7 @@ import pytest
 import torch
 from dispatch_recorders import OpRecorder, mode_depth
 
-from eagerdecomp._torch import decomp_tables, modes, tensors
+from eagerdecomp._torch import decomp_tables, tensors
 from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
 from eagerdecomp._torch.autograd import BACKWARD_CODE, autograd_node, next_node_number, node_number
 from eagerdecomp._torch.modes import (
@@ -94,40 +94,6 @@ def test_no_current_modes_takes_every_mode_off_and_puts_it_back() -> None:
             torch.ones(2)
         torch.zeros(2)
     assert seen.ops == [aten.zeros.default]
-
-
-def test_above_autograd_lets_autograd_act_inside_a_handler_by_itself() -> None:
-    saved: list[torch.Tensor] = []
-    found: list[Any] = []
-    x, given = torch.ones(2, 2, requires_grad=True), torch.ones(2)
-
-    def act(tensor: torch.Tensor) -> torch.Tensor:
-        found.append(aten.exp(x).requires_grad)
-        with modes.above_autograd(), OpRecorder():
-            y, ones = torch.mm(x, x), torch.ones(2, 2)
-            found.extend([y.dtype, mode_depth(), torch.is_anomaly_enabled()])
-            found.append(torch.autograd.grad(y, x, ones)[0].sum().item())
-        return tensor
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        saved.append(tensor)
-        return tensor
-
-    with (
-        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
-        torch.autograd.set_detect_anomaly(True),
-        torch.autocast("cpu", torch.bfloat16),
-        OpRecorder(act),
-    ):
-        torch.neg(given)
-        assert torch.is_anomaly_enabled()
-        assert torch.is_anomaly_check_nan_enabled()
-    assert found[0] is False, "autograd acts in a handler by itself: above_autograd is not needed for that"
-    assert found[1:] == [torch.float32, 1, False, 16.0], "autograd, without autocast, modes and anomaly checks"
-    assert saved == [], "hooks on saved tensors were called"
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        torch.ones(2, requires_grad=True).exp()
-    assert saved, "hooks on saved tensors stayed off"
 
 
 def test_without_torch_function_switches_ambient_function_modes_off() -> None:
@@ -239,19 +205,3 @@ def test_node_number_leads_from_the_backward_to_the_forward_call() -> None:
     for forward, backward in (("aten.sin.default", "aten.cos.default"), ("aten.tanh.default", "aten.tanh_backward.default")):
         assert node_number(watch.seen[backward][0]) == watch.seen[forward][2]
     assert watch.seen["aten.sin.default"][2] != watch.seen["aten.tanh.default"][2]
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: torch.nn.functional.affine_grid(torch.ones(1, 2, 3), [1, 1, 2, 2], align_corners=False),
-        lambda: torch.linalg.pinv(torch.eye(2)),
-    ],
-    ids=["affine_grid", "pinv"],
-)
-def test_autocast_is_off_within_kernels_below_any_mode(call: Callable[[], torch.Tensor]) -> None:
-    """docs/reference/limits.md names it: drop that, and this, once torch keeps it on there."""
-    with torch.autocast("cpu", torch.bfloat16):
-        assert call().dtype is torch.bfloat16
-        with OpRecorder():
-            assert call().dtype is torch.float32

@@ -14,7 +14,6 @@ from eagerdecomp._torch import fake as _fake
 from eagerdecomp._torch import tensors
 from eagerdecomp._torch.modes import DispatchMode, TorchDispatchMode, fake_mode_entered
 from eagerdecomp._torch.ops import inductor_prims
-from eagerdecomp._torch.pytree import tree_flatten
 from eagerdecomp._torch.tensors import (
     FakeTensor,
     FakeTensorMode,
@@ -23,7 +22,6 @@ from eagerdecomp._torch.tensors import (
     is_dense,
     is_zero_tensor,
     lazy_bits_seen_by_kernels,
-    lazy_bits_visible,
     same_storage,
 )
 
@@ -83,24 +81,6 @@ def test_lazy_bits_seen_by_kernels_reports_the_ops_that_get_conj_inputs_as_they_
     assert ("is_conj" in lazy_bits_seen_by_kernels(op)) is handed.conj[op], (
         f"{op}: whether torch resolves a conj bit before modes changed"
     )
-
-
-def test_lazy_bits_visible_lets_a_handler_compose_ops_on_a_conj_tensor() -> None:
-    want = CONJ.resolve_conj() * 2
-
-    def with_guard(*args: Any) -> Any:
-        with lazy_bits_visible():
-            return aten.mul.Tensor(args[0], 2)
-
-    def without_guard(*args: Any) -> Any:
-        return aten.mul.Tensor(args[0], 2)
-
-    with OpRecorder(with_guard):
-        got = aten.mm.default(CONJ, CONJ)
-    assert torch.equal(got.resolve_conj(), want), "the guard no longer makes fallbacks act inside a handler"
-    with OpRecorder(without_guard):
-        wrong = aten.mm.default(CONJ, CONJ)
-    assert not torch.equal(wrong.resolve_conj(), want), "torch repaired composing in a handler: `lazy_bits_visible` can go"
 
 
 def test_is_zero_tensor_distinguishes_one_without_memory_from_one_that_holds_zeros() -> None:
@@ -172,13 +152,6 @@ def test_weaktensor_keeps_an_address_from_use_and_no_tensor_alive() -> None:
     del x
     assert weak.expired()
     assert all(torch.ones(4)._cdata != address for _ in range(20))
-
-
-def test_tree_flatten_decomposes_registered_containers() -> None:
-    value = {"a": [1, (2, None)], "b": torch.return_types.max((3, 4))}
-    leaves, spec = tree_flatten(value)
-    assert leaves == [1, 2, None, 3, 4]
-    assert spec.unflatten(leaves) == value
 
 
 def test_mode_of_fakes_is_the_one_that_made_them_or_a_new_one() -> None:

@@ -230,17 +230,6 @@ def test_a_difference_with_a_reason_is_known(tmp_path: Path, capsys: pytest.Capt
     assert "1  for a reason" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "words", [["--tests", "no/such/folder"], ["no_such_file.py"], ["--ops", "no_such_set"], ["--backend", "no_such_module:x"]]
-)
-def test_invalid_arguments_are_reported_with_a_reason(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "test_it.py").write_text("")
-    with pytest.raises(SystemExit) as raised:
-        main(["--tests", str(tmp_path), *words])
-    assert raised.value.code == 2
-    assert words[-1] in capsys.readouterr().err
-
-
 def test_the_page_has_each_reason_of_the_table() -> None:
     page = (Path(pytorch_tests.__file__).parent.parent / "docs" / "howto" / "pytorch_tests.md").read_text(encoding="utf-8")
     assert [one.why for one in REASONS if f"| {one.why} |" not in page] == []

@@ -9,7 +9,6 @@ from conformance_reports import absent_verdict, example_report, right_verdict
 
 import eagerdecomp as ed
 from eagerdecomp.conformance.manifest import check_manifest, parse_manifest, stale_because, write_manifest
-from eagerdecomp.errors import FileError
 from eagerdecomp.ops.backend import Backend
 
 LACKING = Backend("mine", ed.core_aten() - ["aten.erf.default", "aten.cos.default"] | ["aten.silu.default"])
@@ -19,19 +18,6 @@ REPORT = example_report(absent_verdict("aten.erf.default"), absent_verdict("aten
 def test_a_manifest_holds_one_op_a_line_and_a_reason() -> None:
     text = "# what comes next\n\naten.erf.default # no formula # yet\n  aten.cos.default\r\n"
     assert parse_manifest(text) == {"aten.erf.default": "no formula # yet", "aten.cos.default": ""}
-
-
-@pytest.mark.parametrize(
-    ("text", "reported"),
-    [
-        ("aten.erf.default\naten.cos.default aten.sin.default", "m.txt:2: expected one op"),
-        ("aten.erf.default\n\naten.erf.default # again", "m.txt:3: aten.erf.default is declared twice"),
-    ],
-)
-def test_a_line_that_is_no_entry_is_reported_with_its_number(text: str, reported: str) -> None:
-    with pytest.raises(FileError) as caught:
-        parse_manifest(text, "m.txt")
-    assert reported in str(caught.value)
 
 
 def test_new_and_missing_absences_are_reported() -> None:

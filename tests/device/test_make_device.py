@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp._torch.python_device import device_name
-from eagerdecomp.device import DeviceModule, make_device
+from eagerdecomp.device import DeviceModule
 from eagerdecomp.device.autocast import _cast
 from eagerdecomp.device.storages import _rebuild
 
@@ -34,29 +33,6 @@ def python(code: str, *words: str) -> str:
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     return done.stdout
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("cuda", "torch has a device 'cuda' already. Choose another name"),
-        ("Toy", "use lowercase letters"),
-        ("import", "no Python keyword"),
-        ("nn", "torch.nn exists already"),
-        ("leaf", "Tensor.is_leaf exists already"),
-    ],
-)
-def test_an_invalid_name_is_refused_and_names_nothing(name: str, words: str) -> None:
-    with pytest.raises(ed.ArgumentError, match=words):
-        make_device(name)
-    assert device_name() == "privateuseone"
-
-
-@pytest.mark.parametrize("argument", ["lower_precision", "float32"])
-def test_an_unknown_op_for_autocast_is_refused_and_names_nothing(argument: str) -> None:
-    with pytest.raises(ed.OpSetError, match=r"Did you mean aten\.matmul"):
-        make_device("toy", **{argument: ["aten.matmull"]})
-    assert device_name() == "privateuseone"
 
 
 def test_autocast_leaves_what_it_does_not_cast() -> None:

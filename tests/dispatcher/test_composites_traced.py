@@ -138,23 +138,6 @@ def test_make_fx_records_kept_ops_as_single_nodes(tracing: str, inside: bool) ->
     assert "aten.linear.default" not in aten_targets(left)
 
 
-def test_trace_records_kept_ops_as_single_nodes() -> None:
-    def fn(x: torch.Tensor, w: torch.Tensor) -> Any:
-        y = F.gelu(F.linear(x, w))
-        return y, torch.autograd.grad(y.sum(), [x, w])
-
-    x, w = random_leaves((3, 4), (5, 4))
-    graph = ed.trace(fn, CORE - ["aten.gelu"], keep=["aten.linear"])(x, w)
-    assert aten_targets(graph)[0] == "aten.linear.default"
-    assert aten_targets(graph).count("aten.linear.default") == 1
-    assert "aten.gelu.default" not in aten_targets(graph)
-    assert "aten.linear.default" not in aten_targets(ed.trace(fn, CORE)(x, w))
-    assert_same(graph(x, w), fn(*detached_copies([x, w])))
-    symbolic = ed.trace(lambda x, w: F.linear(x, w), CORE, keep=["aten.linear"], symbolic={"x": 0})(x.detach(), w.detach())
-    assert aten_targets(symbolic) == ["aten.linear.default"]
-    assert_same(symbolic(torch.ones(7, 4), w.detach()), F.linear(torch.ones(7, 4), w.detach()))
-
-
 @pytest.mark.full
 def test_gradients_are_kept_where_a_fallthrough_kernel_would_lose_them() -> None:
     """With a fallthrough at the autograd key and a composite kernel at the backend's key, autograd records nothing below a mode."""

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from eagerdecomp.host import run_script as runscript
-from eagerdecomp.host.run_script import Script, ScriptNotFound, run_script, threads_entering
+from eagerdecomp.host.run_script import Script, run_script, threads_entering
 
 # Starts the module under test as a command would. Loaded by its file: the package would import torch, a second for each process.
 RUNNER = f"""
@@ -107,15 +107,6 @@ def test_a_traceback_is_the_one_python_prints(runner: Path, tmp_path: Path, text
     plain, ours = both(runner, "script.py", cwd=tmp_path)
     assert (ours.stdout, ours.stderr, ours.returncode) == (plain.stdout, plain.stderr, plain.returncode)
     assert ours.returncode == 1
-
-
-def test_a_missing_script_is_distinguished_from_a_failing_one(tmp_path: Path) -> None:
-    with pytest.raises(ScriptNotFound, match="no_such_file"):
-        run_script(Script("no_such_file.py"), nullcontext)
-    with pytest.raises(ScriptNotFound, match="no_such_module"):
-        run_script(Script("no_such_module", is_module=True), nullcontext)
-    with pytest.raises(ScriptNotFound, match="can't find '__main__' module"):
-        run_script(Script(str(tmp_path)), nullcontext)
 
 
 def test_frames_of_the_library_are_omitted_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import random
-import signal
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -118,30 +116,3 @@ def test_an_interrupt_of_an_installed_backend_leaves_no_state() -> None:
             torch.testing.assert_close(in_another_thread(lambda: work(X)), WANT)
             del got
     torch.testing.assert_close(F.softplus(X), torch.log1p(torch.exp(X)))
-
-
-# Slow, and with a process to itself: a timer also rings in what Python and torch cannot be interrupted in (callbacks of weak
-# references, which swallow it; fake tensors entering C++, which end the process; a lock of theirs that is then held for ever).
-@pytest.mark.nightly
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
-def test_signals_at_random_times_leave_no_state() -> None:
-    mode, drawn, hits = make(), random.Random(SEED), 0
-
-    def ring(*_: Any) -> None:
-        raise Interrupted("timer")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    try:
-        for _ in range(40):
-            mode.cache.clear()
-            with nothing_left(mode) as given:
-                try:
-                    signal.setitimer(signal.ITIMER_REAL, drawn.uniform(0.0001, 0.02))
-                    in_mode(mode, given.pop())
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-                except Interrupted:
-                    hits += 1
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert hits

@@ -83,28 +83,19 @@ def test_a_rule_whose_results_do_not_fit_its_op_is_named(what: str) -> None:
 
 def test_results_that_eager_returns_are_never_rejected() -> None:
     calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
-        (aten.silu.default, (X,), {}),
         (aten.max.dim, (X, 1), {}),
         (aten.unbind_copy.int, (X,), {}),
-        (aten.split_copy.Tensor, (X, 2, 1), {}),
         (aten.native_layer_norm.default, (X, [3], None, None, 1e-5), {}),
         (
             aten.convolution_backward.default,
             (X.view(1, 2, 3), X.view(1, 2, 3), torch.ones(2, 2, 1), [0], [1], [0], [1], False, [0], 1, [True, False, False]),
             {},
         ),
-        (aten.sum.dim_IntList, (X.half(), [0]), {"dtype": torch.float64}),
         (aten.nonzero.default, (X,), {}),
-        (aten.allclose.default, (X, X), {}),
         (aten.rand_like.default, (X,), {}),
-        (aten.silu_.default, (X.clone(),), {}),
         (aten.add.out, (X, X), {"out": torch.empty(0)}),
-        (aten.t.default, (X,), {}),
-        (aten.reshape.default, (X, [3, 2]), {}),
         (aten.reshape.default, (X.t(), [6]), {}),
-        (aten.contiguous.default, (X,), {}),
         (aten.dropout.default, (X, 0.5, False), {}),
-        (aten.unbind.int, (X,), {}),
     ]
     for op, args, kwargs in calls:
         rule = Rule(op, lambda *given: None, "user", "here")

@@ -57,41 +57,12 @@ def test_extra_kernels_take_precedence_and_do_not_change_the_backend() -> None:
         as_backend(backend, {"aten.tan.default": other})
 
 
-class Doubling:
-    def __call__(self, x: Any) -> Any:
-        return x
-
-
 def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def inner(*args: Any, **kwargs: Any) -> Any:
         return function(args, kwargs)
 
     return inner
-
-
-@pytest.mark.parametrize(
-    ("op", "wrong", "shown"),
-    [
-        ("aten.mul.Tensor", lambda x: x, "<lambda>(x)"),
-        ("aten.mul.Tensor", lambda x, y, *, z: x, "<lambda>(x, y, *, z)"),
-        ("aten.mul.Tensor", Doubling(), "(x: 'Any')"),
-        ("aten.mul.out", lambda x, y: x, "<lambda>(x, y)"),
-    ],
-)
-def test_a_kernel_or_predicate_with_wrong_parameters_raises(op: str, wrong: Any, shown: str) -> None:
-    schema = next(iter(ed.OpSet([op])))._schema
-    for kind, make in (
-        ("backend 'mine': the kernel", lambda: ed.Backend("mine", [op], kernels={op: wrong})),
-        ("backend 'mine': the kernel", lambda: as_backend(ed.Backend("mine", [op]), {op: wrong})),
-        ("the predicate", lambda: ed.OpSet([op]).with_predicate(op, wrong)),
-    ):
-        with pytest.raises(ed.OpSetError) as caught:
-            make()
-        words = str(caught.value)
-        assert words.startswith(f"{kind} for {op} cannot take its arguments: ")
-        assert f"  the op is {schema}\n" in words
-        assert shown in words
 
 
 @pytest.mark.parametrize(

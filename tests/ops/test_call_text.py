@@ -63,39 +63,6 @@ def test_everything_else_is_a_literal_or_a_name_of_torch_s(text: str, value: Any
     assert type(got) is type(value)
 
 
-@pytest.mark.parametrize(
-    ("text", "where", "why"),
-    [
-        ("f33[2]", "column 1, 'f33[2]'", "this is not a dtype"),
-        ("f32[2], ,", "column 9, ','", "invalid syntax"),
-        ("f32[8,64], f32[8,64", "column 15, '[8,64'", "this '[' is not closed"),
-        ("f32[2]], '['", "column 7, \"], '['\"", "this ']' closes no bracket"),
-        ("'[', f32[2", "column 9, '[2'", "this '[' is not closed"),
-        ("f32[4,4](1,4), f32[4]", "column 9, '(1,4)", "strides go in brackets: write f32[4, 4][1, 4]"),
-        ("'é', f33[2]", "column 6, 'f33[2]'", "this is not a dtype"),
-        ("'\udc80'", "", "too long, too deeply nested"),
-        ("f32[a]", "column 5", "integers"),
-        ("f32[2, 2][1]", "column 11", "2 sizes need 2 strides, not 1"),
-        ("f32[99999999999999]", "column 1", "this tensor cannot be made"),
-        ("1 + 2", "column 1", "expressions are not computed"),
-        ("__import__('os').getpid()", "column 1", "only tensors"),
-        ("[x for x in [1]]", "column 1", "only tensors"),
-        ("torch.ones", "column 1", "only tensors"),
-        ("*[1]", "column 1", "only tensors"),
-        ("**{'a': 1}", "column 3", "** is not supported"),
-        ("a=1, a=2", "column 6", "a"),
-        ("1)(2", "column 2, ')(2'", "this ')' closes no bracket"),
-        ("1 #", "column 3, '#'", "comments are not supported"),
-    ],
-)
-def test_the_error_shows_the_position_in_a_wrong_text(text: str, where: str, why: str) -> None:
-    with pytest.raises(CallTextError) as caught:
-        parse_call(text)
-    assert where in str(caught.value)
-    assert why in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 @given(st.text(alphabet="f32[]()., '=*+-atorch1:\"\\\n#", max_size=20))
 def test_random_texts_are_parsed_or_rejected(text: str) -> None:
     with contextlib.suppress(CallTextError):

@@ -79,16 +79,6 @@ def test_structured_ops_run_by_the_kernel_of_their_out_form() -> None:
     assert "aten::sub.Tensor" not in device.all()
 
 
-def test_an_op_of_the_set_without_a_kernel_is_named_when_the_backend_is_installed(fallback: list[str]) -> None:
-    with pytest.raises(ed.InstallError, match=r"no kernel for 2 ops of .*: aten\.mm\.default, aten\.mul\.Tensor\. .*Its fallback"):
-        ed.install([*ALLOCATION, "aten.mul.Tensor", "aten.mm.default"], "privateuseone")
-    with ed.install([*ALLOCATION], "privateuseone") as handle:
-        assert handle.fallback == "the device's own"
-        assert not fallback
-    with ed.install([*ALLOCATION, "aten.mul.Tensor"], "privateuseone", on_missing="fallback"):
-        pass
-
-
 def test_without_a_fallback_ours_takes_ops_that_are_registered_later() -> None:
     with pytest.raises(ed.InstallError, match="'privateuseone' has no fallback"):
         ed.install(ALLOCATION, "privateuseone", on_missing="fallback")

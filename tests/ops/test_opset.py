@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import inductor_prims, op_names, overload
-from eagerdecomp.ops.opset import as_op_set, core_aten
+from eagerdecomp.ops.opset import core_aten
 
 aten = torch.ops.aten
 
@@ -81,43 +81,6 @@ def test_a_name_without_overload_and_a_packet_stand_for_every_overload(given_as:
     assert not any(str(op) in ("aten.add.str", "aten.add.int", "aten.add.t") for op in found)
     assert given_as in found
     assert given_as not in found - ["aten.add.out"]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("name", "offered"),
-    [
-        ("aten.ad.Tensor", "aten.add.Tensor"),
-        ("aten.silu_bckward", "aten.silu_backward"),
-        ("prims.convert_elemnt_type", "prims.convert_element_type"),
-    ],
-)
-def test_a_misspelt_name_raises_with_close_matches(name: str, offered: str) -> None:
-    with pytest.raises(ed.OpSetError) as caught:
-        ed.OpSet([name])
-    assert repr(name) in str(caught.value)
-    assert offered in str(caught.value).partition("Did you mean ")[2].split(", ")
-    assert torch.__version__ in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["", "gelu", "aten", "aten.", "nosuch.op", "aten.add.Tensor.more", "."])
-def test_strings_that_are_not_op_names_raise(name: str) -> None:
-    with pytest.raises(ed.OpSetError, match="has no operator"):
-        ed.OpSet([name])
-
-
-@pytest.mark.parametrize("thing", [3, None, torch.add, aten, [aten.sin.default]])
-def test_values_that_are_not_ops_raise(thing: Any) -> None:
-    with pytest.raises(ed.ArgumentTypeError, match="an operator must be"):
-        ed.OpSet([thing])
-
-
-@pytest.mark.parametrize("one", ["aten.sin.default", aten.sin.default, aten.sin])
-def test_a_single_op_is_not_a_set(one: Any) -> None:
-    with pytest.raises(ed.ArgumentTypeError, match="not one operator"):
-        as_op_set(one)
-    with pytest.raises(ed.ArgumentTypeError, match="not one operator"):
-        ed.OpSet() | one
 
 
 # -- the named sets ------------------------------------------------------------------------------------------------------

@@ -30,31 +30,6 @@ SECOND = UnsupportedOpError(
 )
 INSTALLED = UnsupportedOpError("aten.opaque.default", "aten.opaque.default(3)", may_fall_back=False)
 
-WHAT_TO_DO = (
-    "  what to do: add one of these lines to the op set, pass a rule of your own (rules=), "
-    'or run it natively with on_unsupported="fallback".'
-)
-PLAN = "  find every op without a route in a model: eagerdecomp plan --model MODULE:FACTORY --ops OPS --require closed"
-
-
-def test_the_report_says_what_why_and_what_next() -> None:
-    assert str(FULL) == "\n".join(
-        [
-            "a word of advice",
-            "aten.silu.default is not in OpSet(mine: 2 ops), and no route leads from it to supported ops.",
-            "  called as: aten.silu.default(f32[2, 3])",
-            "  reached by: aten.silu.default -> aten.sigmoid.default",
-            "  kernels that would give it a route (any one line is enough):",
-            "    - aten.silu.default",
-            "    - aten.sigmoid.default, aten.mul.Tensor",
-            WHAT_TO_DO,
-            "  routes tried:",
-            "    - aten.silu.default by core rule torch._refs.silu: needs aten.sigmoid.default, which has no route",
-            PLAN,
-            "  see its rules: eagerdecomp explain aten.silu.default --ops OPS",
-        ]
-    )
-
 
 def test_a_mode_lists_the_gaps_of_earlier_calls_too_and_its_line_opens_them_all() -> None:
     ops = ed.infra() | ["aten.mul.Tensor"]

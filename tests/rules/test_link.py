@@ -19,7 +19,7 @@ from eagerdecomp.decomps import families, our_rules
 from eagerdecomp.rules.compute import Constant, kept_number, kept_numbers
 from eagerdecomp.rules.link import Linkable, RunnerOf, link, may_decline
 from eagerdecomp.rules.name_chains import name_chains
-from eagerdecomp.rules.rule import dropped_rules, make_rule, rule, rules_of
+from eagerdecomp.rules.rule import dropped_rules, make_rule
 
 aten = torch.ops.aten
 families()
@@ -200,14 +200,6 @@ def kept(value: Any, seen: set[int] | None = None, path: str = "") -> Iterator[s
     elif isinstance(value, dict):
         for one in value.values():
             yield from kept(one, seen, path)
-
-
-def test_the_error_of_two_rules_for_one_op_names_both_locations() -> None:
-    rule(aten.selu.default)(silu)
-    with pytest.raises(ed.RuleError, match=r"(?s)silu.*helper"):
-        rule(aten.selu.default)(helper)
-    rule(aten.selu.default, recorded=True)(helper)
-    assert [one.linked for one in rules_of(__name__)] == [True, False]
 
 
 @pytest.mark.skipif(torch_release() != "2.13", reason="other releases lack some")

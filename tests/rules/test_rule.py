@@ -11,7 +11,7 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp.rules.link import Linkable
 from eagerdecomp.rules.rule import Rule, make_rule
-from eagerdecomp.rules.user_rules import index_rules, register_decomposition
+from eagerdecomp.rules.user_rules import register_decomposition
 
 aten = torch.ops.aten
 
@@ -69,39 +69,7 @@ def test_a_linked_rule_is_bound_to_what_runs_its_ops() -> None:
     assert (rule.source, rule.linked) == ("own", True)
 
 
-# -- the first result -----------------------------------------------------------------------------------------------------
-
-
-def test_a_call_with_an_omitted_optional_argument_raises_and_names_the_rule() -> None:
-    @ed.register_decomposition("aten.celu.default")
-    def short(x: torch.Tensor) -> torch.Tensor:
-        return x * 1
-
-    x = torch.tensor([-1.0, 2.0])
-    with ed.EagerDecompMode(ed.core_aten(), rules=[short]):
-        assert torch.celu(x).tolist() == x.tolist()
-        with pytest.raises(ed.RuleError, match=r"short:\d+ for aten.celu.default cannot take the arguments of this call"):
-            torch.celu(x, 2.0)
-
-
 # -- users' rules ------------------------------------------------------------------------------------------------------
-
-
-def test_two_rules_for_one_overload_raise_and_both_locations_are_named() -> None:
-    def halve(x: torch.Tensor) -> torch.Tensor:
-        return x / 2
-
-    first, second = make_rule(aten.silu.default, double, recorded=True), register_decomposition("aten.silu.default")(halve)
-    with pytest.raises(ed.RuleError) as caught:
-        index_rules([first, second])
-    assert str(caught.value) == f"two rules for aten.silu.default, {first.where} and {second.where}: remove one of them"
-    assert first.where != second.where
-
-
-@pytest.mark.parametrize("fn", [lambda: None, lambda x, y, z: x, lambda x, *, y: x])
-def test_a_rule_with_wrong_parameters_raises_at_registration(fn: Any) -> None:
-    with pytest.raises(ed.RuleError, match=r"cannot take the arguments of aten\.gelu_backward\.default"):
-        ed.register_decomposition("aten.gelu_backward.default")(fn)
 
 
 def test_a_rule_may_omit_optional_arguments() -> None:

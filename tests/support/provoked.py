@@ -14,6 +14,7 @@ import linecache
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -146,7 +147,8 @@ def provoke(folder: Path) -> Iterator[Provoked]:
         place = folder / str(number)
         place.mkdir()
         error: BaseException | None = None
-        with _inside(place):
+        with _inside(place), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             try:
                 _run(source)
             except Exception as caught:  # any error is a result to compare
