@@ -92,7 +92,7 @@ print("same")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("when", ["after"])
+@pytest.mark.parametrize("when", ["before", "after"])
 def test_second_objects_of_ops_behave_like_the_first(when: str) -> None:
     """They are made before the library is imported, or after it, and again and again."""
     done = subprocess.run([sys.executable, "-c", PROGRAM, when], capture_output=True, text=True, check=False)

@@ -5,7 +5,6 @@ A red line here says what a new torch changed.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +15,6 @@ from dispatch_recorders import OpRecorder, mode_depth
 
 from eagerdecomp._torch import decomp_tables, tensors
 from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
-from eagerdecomp._torch.autograd import BACKWARD_CODE, autograd_node, next_node_number, node_number
 from eagerdecomp._torch.modes import (
     DispatchMode,
     leave_modes,
@@ -180,28 +178,3 @@ def test_mode_stack_is_without_the_mode_whose_handler_runs() -> None:
         torch.ones(2)
     assert stacks == [[outer], []]
     assert mode_stack() == []
-
-
-class NodeWatch(DispatchMode):
-    """Notes of each op: the autograd node that runs, whether Python entered the engine further out, the newest node's number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: dict[str, tuple[Any, bool, int]] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        frame, engine = sys._getframe(1), False
-        while frame.f_back is not None:
-            engine |= frame.f_code is BACKWARD_CODE
-            frame = frame.f_back
-        self.seen[str(func)] = autograd_node(), engine, next_node_number() - 1
-        return func(*args, **(kwargs or {}))
-
-
-def test_node_number_leads_from_the_backward_to_the_forward_call() -> None:
-    x = torch.ones(3, requires_grad=True)
-    with NodeWatch() as watch:
-        torch.autograd.grad(torch.tanh(torch.sin(x)), x, torch.ones(3))
-    for forward, backward in (("aten.sin.default", "aten.cos.default"), ("aten.tanh.default", "aten.tanh_backward.default")):
-        assert node_number(watch.seen[backward][0]) == watch.seen[forward][2]
-    assert watch.seen["aten.sin.default"][2] != watch.seen["aten.tanh.default"][2]

@@ -151,23 +151,13 @@ class Convolutional(nn.Module):
         return self.out(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.lstm, self.out = nn.Embedding(9, 6), nn.LSTM(6, 8), nn.Linear(8, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        states, _ = self.lstm(self.table((x[:, 0, 0] * 3).abs().long().clamp(max=8)).transpose(0, 1))
-        return self.out(states[-1])
-
-
 def perceptron() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(200, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, functools.partial(torch.optim.AdamW, eps=1e-2)])
-@pytest.mark.parametrize("make", [perceptron, Convolutional, Recurrent])
+@pytest.mark.parametrize("make", [perceptron, Convolutional])
 def test_small_nets_train_to_eager_s_weights(make: Callable[[], nn.Module], optimizer: Any) -> None:
     torch.manual_seed(1)
     net = make()

@@ -101,16 +101,6 @@ def test_without_a_compiler_the_fused_are_left_out_and_it_says_so(monkeypatch: p
     ElementTree.fromstring(suite.as_svg(sections))
 
 
-def test_cold_reports_first_calls_and_first_passes(printed: dict[str, Any]) -> None:
-    (section,) = [section for section in printed["json"]["sections"] if section["name"] == "cold"]
-    calls, *passes = section["rows"]
-    assert {"ours", "naive"} == set(calls["start"])
-    assert calls["ops"]
-    for row in passes:
-        assert len(row["passes"]["ours"]) == len(row["passes"]["noop"]) == 20
-        assert {"first", "slow_passes", "lost_seconds"} <= set(row)
-
-
 def test_costs_of_kernels_are_a_table_for_a_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "QUICK", FAST)
     assert main(["--quick", "--costs", str(tmp_path / "costs.json")]) == 0

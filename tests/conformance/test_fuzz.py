@@ -80,18 +80,6 @@ NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
         ),
         "core",
     ),
-    "the gradient of a convolution by NaN": (
-        "fuzz_roundings.NOT_FINITE",
-        (
-            "t1 = leaf('float32', [20, 20], 'special', 'contiguous', 984, grad=True)",
-            "t2 = t1.to(torch.complex64).reshape(-1)[0:][:12].view([3, 4])",
-            "t3 = t1.to(torch.complex64).reshape(-1)[0:][:27].view([3, 3, 3])",
-            "t4 = aten.conv1d.default(t2, t3, None, [2], [2])",
-            "t5 = torch.view_as_real(t4.resolve_conj())",
-            "backward(t5)",
-        ),
-        "prims",
-    ),
     "rows of attention that are all NaN": (
         "fuzz_judging.NOT_FINITE",
         (

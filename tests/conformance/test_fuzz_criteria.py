@@ -124,11 +124,6 @@ OPEN = {
         "t3 = gradient(t2, t1)",
         "backward(t2)",
     ),
-    "symmetric factors": (
-        "t1 = leaf('float32', [5, 5], 'normal', 'contiguous', 2)",
-        "t2 = torch.where(t1 > 1.0, -1.0, -1.4596977233886719)",
-        "t3 = aten.linalg_ldl_factor_ex.default(t2)",
-    ),
     "a number without dimensions under autocast": (
         "t1 = leaf('float32', [], 'normal', 'contiguous', 777)",
         "t2 = leaf('bfloat16', [5, 5], 'normal', 'contiguous', 888)",
@@ -140,10 +135,6 @@ OPEN = {
         "t2 = t1.mul(2)",
         "t3 = aten.rrelu_.default(t2, 0.0, 1.0, True)",
         "t4 = gradient(t3, t1)",
-    ),
-    "a polynomial of integers, by a recurrence that rounding grows in": (
-        "t1 = leaf('int64', [1, 1, 60], 'below 60')",
-        "t2 = aten.special_shifted_chebyshev_polynomial_w.default(t1, t1)",
     ),
     "solution cut by rcond": (
         "t1 = leaf('float32', [5, 5], 'uniform', 'transposed', 32)",

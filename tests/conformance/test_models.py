@@ -49,19 +49,12 @@ def test_a_part_of_the_plain_models_passes_or_is_unsupported(entry: Entry) -> No
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("judge", [judge_entry, judge_entry_compiled])
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: f"{entry.family}/{entry.name}")
-def test_every_model_passes_or_is_unsupported_compiled(entry: Entry) -> None:
+def test_every_model_passes_or_is_unsupported(entry: Entry, judge: Callable[[Entry, ed.OpSet], list[Result]]) -> None:
     if missing := missing_extras(entry):
         pytest.skip(f"needs {', '.join(missing)}: pip install -c requirements/tested.txt -e .[models]")
-    assert not faults(judge_entry_compiled(entry, CORE))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("entry", ALL, ids=lambda entry: f"{entry.family}/{entry.name}")
-def test_every_model_passes_or_is_unsupported(entry: Entry) -> None:
-    if missing := missing_extras(entry):
-        pytest.skip(f"needs {', '.join(missing)}: pip install -c requirements/tested.txt -e .[models]")
-    assert not faults(judge_entry(entry, CORE))
+    assert not faults(judge(entry, CORE))
 
 
 # -- the table ----------------------------------------------------------------------------------------------------

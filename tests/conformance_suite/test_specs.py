@@ -1,17 +1,22 @@
-"""Specs: each op of Core ATen has one, each argument of its schema is varied, and torch's own kernels are right by it."""
+"""Specs: each op of Core ATen has one, each argument of its schema is varied, and others vary recorded calls."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from sampled import part_of
 
 import eagerdecomp as ed
 from eagerdecomp.backends.reference import BACKEND
 from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.choices import Coverage, Draw
-from eagerdecomp.conformance.spec import Skip
+from eagerdecomp.conformance.generic_spec import examples_of, spec_of_any
+from eagerdecomp.conformance.spec import Skip, TestedKernel, tensors_of
 from eagerdecomp.conformance.specs import SPECS
+from eagerdecomp.conformance.specs import random as random_specs
+from eagerdecomp.conformance.specs.products import _only_padding
 from eagerdecomp.ops.call_text import call_text, value_text
 from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.ops.schema import arguments_of, facts_of
@@ -78,3 +83,64 @@ def test_torchs_own_kernels_are_right_by_every_seed(seed: int) -> None:
     assert [(str(one.op), one.property, one.message, one.example) for one in report.failures] == []
     assert report.counts["right"] == len(NAMES)
     assert report.consequences == ()
+
+
+def drawn(name: str, count: int = 60) -> list[list[tuple[int, ...]]]:
+    spec = spec_of_any(resolve_ops([name])[0])
+    assert spec is not None
+    coverage = Coverage(0)
+    calls = [spec.call(Draw(coverage=coverage)) for _ in range(count)]
+    return [[tuple(one.shape) for one in tensors_of(call)] for call in calls]
+
+
+def test_sizes_vary_and_equal_ones_mostly_stay_equal() -> None:
+    shapes = drawn("aten.addmv.default")
+    assert len({shape for call in shapes for shape in call}) > 20
+    assert len(shapes) / 2 < sum(matrix[-1] == vector[0] for _, matrix, vector in shapes) < len(shapes)
+
+
+def test_pointwise_ops_get_any_shape() -> None:
+    ranks = {len(shape) for (shape,) in drawn("aten.silu.default")}
+    assert ranks >= {0, 1, 2, 3, 4}
+
+
+def test_out_keeps_its_size() -> None:
+    assert len({tuple(call) for call in drawn("aten.cummax.out", 40)}) <= len(examples_of(resolve_ops(["aten.cummax.out"])[0]))
+
+
+def test_scalars_vary() -> None:
+    spec = spec_of_any(resolve_ops(["aten.logsumexp.default"])[0])
+    assert spec is not None
+    coverage = Coverage(0)
+    calls = [spec.call(Draw(coverage=coverage)) for _ in range(60)]
+    assert {tuple(call.args[1]) for call in calls} >= {(0,), (1,), (-1,)}
+    assert {call.args[2] for call in calls if len(call.args) > 2} == {True}  # the default is left out
+    assert any(len(call.args) == 2 for call in calls)
+
+
+@given(st.data())
+def test_where_a_kernel_meets_only_padding(data: st.DataObject) -> None:
+    """Its gradient there is zero where all else is one."""
+    rank, whole = data.draw(st.integers(1, 2)), st.integers(1, 3)
+    transposed = data.draw(st.booleans())
+    sizes, kernel, stride, dilation = (data.draw(st.lists(whole, min_size=rank, max_size=rank)) for _ in range(4))
+    padding = data.draw(st.lists(st.integers(0, 2), min_size=rank, max_size=rank))
+    results = [
+        (s - 1) * t - 2 * p + d * (k - 1) + 1 if transposed else (s + 2 * p - d * (k - 1) - 1) // t + 1
+        for s, k, t, d, p in zip(sizes, kernel, stride, dilation, padding, strict=True)
+    ]
+    assume(min(results) > 0)
+    x, weight, shape = torch.ones(1, 1, *sizes), torch.ones(1, 1, *kernel), [1, 1, *results]
+    rest = [stride, padding, dilation, transposed, [0] * rank, 1]
+    gradient = torch.ops.aten.convolution_backward(torch.ones(shape), x, weight, None, *rest, [False, True, False])[1]
+    assert _only_padding(x, weight, shape, rest) == bool((gradient == 0).any())
+
+
+def test_trying_a_kernel_leaves_the_generator_where_it_was() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    (op,) = resolve_ops(["aten.rand.default"])
+    for prop in random_specs.SPECS["aten.rand.default"].properties:
+        assert prop.find_fault(TestedKernel(op, op, op), random_specs.SPECS["aten.rand.default"], random_specs.Draw()) is None
+    assert torch.equal(torch.rand(4), expected)

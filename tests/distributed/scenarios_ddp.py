@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.distributed.algorithms.join import Join
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn import functional as F
@@ -19,24 +19,6 @@ from training import STEPS, Numbers, batches, net, rank, scenario, train, world
 @scenario
 def ddp() -> Numbers:
     return train(DistributedDataParallel(net()))
-
-
-# DDP takes no annotations that are strings.
-def _bf16_hook(state, bucket):  # type: ignore[no-untyped-def]
-    return default_hooks.bf16_compress_hook(state, bucket)  # which DDP takes under another name only, with gloo
-
-
-@scenario
-def ddp_bf16_hook() -> Numbers:
-    model = DistributedDataParallel(net())
-    try:
-        model.register_comm_hook(None, default_hooks.bf16_compress_hook)
-        words = ""
-    except TypeError as error:
-        words = str(error)
-    model = DistributedDataParallel(net())
-    model.register_comm_hook(None, _bf16_hook)
-    return train(model) | {"refused": words}
 
 
 @scenario
@@ -81,20 +63,6 @@ def ddp_buffers() -> Numbers:
             losses.append(loss.item())
         found |= {f"{sync} {name}": one.clone() for name, one in wrapped.state_dict().items()} | {f"{sync}": losses}
     return found
-
-
-@scenario
-def sync_batch_norm() -> Numbers:
-    """On the CPU eager refuses it in training, and it is batch norm in evaluation."""
-    torch.manual_seed(0)
-    model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(4), nn.Mish()))
-    x = torch.randn(6, 4) + rank()
-    try:
-        DistributedDataParallel(model)(x)
-        words = ""
-    except ValueError as error:
-        words = str(error)
-    return {"refused": words, "evaluated": model.eval()(x).detach()}
 
 
 @scenario

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed import _functional_collectives as functional
 from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
-from training import STEPS, Numbers, adamw, parameters, rank, scenario, world
+from training import Numbers, rank, scenario, world
 
 
 @scenario
@@ -62,43 +60,3 @@ def collectives() -> Numbers:
     note("functional reduce_scatter", functional.reduce_scatter_single(mine, "sum", 0, dist.group.WORLD))
     note("functional all_gather", functional.all_gather_single(mine, 0, dist.group.WORLD))
     return found
-
-
-class Scaled(Tensor):
-    """A wrapper subclass: a tensor and a factor, decomposed by itself."""
-
-    inner: Tensor
-    factor: float
-
-    @staticmethod
-    def __new__(cls, inner: Tensor, factor: float) -> Scaled:
-        made = Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, requires_grad=inner.requires_grad)
-        made.inner, made.factor = inner, factor
-        return made
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None) -> Any:
-        def plain(value: Any) -> Any:
-            if isinstance(value, (list, tuple)):
-                return type(value)(map(plain, value))
-            return value.inner * value.factor if isinstance(value, Scaled) else value
-
-        if func in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
-            return Scaled(func(args[0].inner), args[0].factor)
-        return func(*map(plain, args), **{name: plain(value) for name, value in (kwargs or {}).items()})
-
-
-@scenario
-def wrapper_subclass() -> Numbers:
-    """A subclass's own words reach the set, in a model that DDP wraps."""
-    torch.manual_seed(0)
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(6, 5), nn.SiLU(), nn.LayerNorm(5)))
-    optimizer = adamw(model)
-    losses = []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(Scaled(torch.randn(4, 6), 2.0)), Scaled(torch.ones(4, 5), 0.5))
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return {"losses": losses, **parameters(model)}

@@ -55,9 +55,6 @@ LOADINGS: dict[str, Callable[[int], list[int]]] = {
     "split": lambda workers: list(random_split(ITEMS, [20, 40])[0].indices),
 }
 
-# What decomposed calls reproduce without the option: they draw by `rand` and `randperm` alone.
-EXACT_ANYWAY = {"split"}
-
 
 def seeded(loading: Callable[[int], list[int]], workers: int) -> tuple[list[int], Tensor]:
     torch.manual_seed(0)
@@ -78,17 +75,6 @@ def test_equal_seeds_give_eagers_data_and_later_random_numbers(name: str, worker
     assert stats.total.host_random >= 1
     assert stats.other_numbers == {}
     assert stats.total.calls == stats.total.direct + stats.total.decomposed + stats.total.host_random
-
-
-@pytest.mark.parametrize("name", sorted(set(LOADINGS) - EXACT_ANYWAY))
-def test_by_default_random_calls_of_data_loading_are_decomposed_and_counted(name: str) -> None:
-    mode = ed.EagerDecompMode(ed.core_aten())
-    want, want_next = seeded(LOADINGS[name], 0)
-    with mode:
-        got, got_next = seeded(LOADINGS[name], 0)
-    assert (got, got_next.tolist()) != (want, want_next.tolist())
-    assert mode.stats().host_random == {}
-    assert sum(mode.stats().other_numbers.values()) >= 1
 
 
 def test_random_calls_of_the_program_itself_stay_decomposed() -> None:

@@ -1,8 +1,9 @@
-"""Op sets are sets: the algebra holds, names are found or refused with close matches, predicates survive ``|`` and ``-``."""
+"""Op sets are sets: the algebra holds, names are found, predicates survive ``|`` and ``-``, and files name sets."""
 
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import inductor_prims, op_names, overload
-from eagerdecomp.ops.opset import core_aten
+from eagerdecomp.ops.opset import NAMED_SETS, core_aten
+from eagerdecomp.ops.opset_file import op_set_from, parse_ops
 
 aten = torch.ops.aten
 
@@ -172,3 +174,29 @@ def test_a_set_survives_pickling_with_its_label_and_predicates() -> None:
     copied = pickle.loads(pickle.dumps(op_set))
     assert copied == op_set
     assert repr(copied) == repr(op_set)
+
+
+def test_a_line_is_an_overload_or_a_packet() -> None:
+    ops = parse_ops(["aten.add.Tensor", "aten.mul", "  aten::relu  "], source="f")
+    assert aten.add.Tensor in ops
+    assert aten.add.Scalar not in ops
+    assert {aten.mul.Tensor, aten.mul.Scalar, aten.mul.out} <= set(ops)
+    assert aten.relu.default in ops
+
+
+def test_comments_and_empty_lines_are_ignored() -> None:
+    assert list(parse_ops(["# all of it", "", "aten.add.Tensor # the one", "   "], source="f")) == [aten.add.Tensor]
+
+
+@pytest.mark.parametrize("name", sorted(NAMED_SETS))
+def test_a_set_is_included_by_name(name: str) -> None:
+    ops = parse_ops([f"@{name}", "aten.sort.stable"], source="f")
+    assert set(ops) == {*NAMED_SETS[name](), aten.sort.stable}
+
+
+def test_a_file_is_read_and_names_the_set(tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text("aten.add.Tensor\n", encoding="utf-8")
+    ops = op_set_from(str(file))
+    assert list(ops) == [aten.add.Tensor]
+    assert "mine.txt" in repr(ops)

@@ -66,30 +66,6 @@ def test_every_aten_op_has_at_most_one_kind_and_mutates_what_its_schema_says() -
 # -- functional variants -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("op", "variant"),
-    [
-        (aten.add_.Tensor, aten.add.Tensor),
-        (aten.add_.Scalar, aten.add.Scalar),
-        (aten.add.out, aten.add.Tensor),
-        (aten.max.dim_max, aten.max.dim),
-        (aten.gelu_backward.grad_input, aten.gelu_backward.default),
-        (aten.sort.values_stable, aten.sort.stable),
-        (aten.uniform_.default, aten.uniform.default),
-        (aten._foreach_add_.List, aten._foreach_add.List),
-        (aten.fill_.Tensor, aten.fill.Tensor),
-        (aten.view.default, None),  # writes nothing
-        (aten.add.Tensor, None),
-        (aten.t_.default, None),  # changes the metadata of the object itself, so a new value cannot replace it
-        (aten.resize_.default, None),
-        (aten.set_.source_Tensor, None),
-    ],
-    ids=str,
-)
-def test_the_functional_variant(op: Any, variant: Any) -> None:
-    assert functional_variant(op) is variant
-
-
 def test_every_variant_of_aten_matches_by_schema() -> None:
     found = 0
     for op in EVERY_ATEN_OP:

@@ -65,20 +65,10 @@ CASES: dict[str, tuple[Any, Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
     "group_norm": (aten.group_norm, lambda x, w, b: F.group_norm(x, 2, w, b), (IMAGE, (4,), (4,))),
     "batch_norm": (aten.batch_norm, lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), (IMAGE, (4,), (4,))),
     "attention": (aten.scaled_dot_product_attention, F.scaled_dot_product_attention, (HEADS,) * 3),
-    "causal attention": (
-        aten.scaled_dot_product_attention,
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
-        (HEADS,) * 3,
-    ),
     "masked attention": (
         aten.scaled_dot_product_attention,
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=MASK),
         (HEADS,) * 3,
-    ),
-    "attention of grouped queries": (
-        aten.scaled_dot_product_attention,
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True),
-        ((2, 4, 6, 4), HEADS, HEADS),
     ),
     "attention with dropout": (
         aten.scaled_dot_product_attention,
@@ -91,7 +81,6 @@ CASES: dict[str, tuple[Any, Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
     "matmul": (aten.matmul, torch.matmul, ((2, 3, 4), (4, 5))),
     "einsum": (aten.einsum, lambda a, b: torch.einsum("bij,jk->bik", a, b), ((2, 3, 4), (4, 5))),
     "conv2d": (aten.conv2d, lambda x, w, b: F.conv2d(x, w, b, 2, 1, groups=2), (IMAGE, (6, 2, 3, 3), (6,))),
-    "conv2d same": (aten.conv2d.padding, lambda x, w: F.conv2d(x, w, padding="same"), (IMAGE, (3, 4, 3, 3))),
     "conv_transpose2d": (aten.conv_transpose2d.input, F.conv_transpose2d, (IMAGE, (4, 3, 3, 3), (3,))),
     "max_pool2d": (aten.max_pool2d, lambda x: F.max_pool2d(x, 2), (IMAGE,)),
     "cross_entropy": (aten.cross_entropy_loss, lambda x: F.cross_entropy(x, TARGET, label_smoothing=0.1), ((3, 4),)),
