@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from benchmarks import fused, suite
+from benchmarks import suite
 from benchmarks.__main__ import main
 from eagerdecomp.backends.inductor import cpp_compiler
 
@@ -91,14 +91,6 @@ def _has_its_fields(printed: dict[str, Any], name: str) -> None:
         assert ROWS[name] <= set(row)
     for figure in section["figures"]:
         assert figure["value"] > 0 or "/" not in figure["name"]
-
-
-def test_without_a_compiler_the_fused_are_left_out_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "cpp_compiler", lambda: None)
-    sections = suite.run(["fused"], FAST, lambda line: None)
-    assert "no C++ compiler" in suite.as_text(sections)
-    assert not sections[0].rows
-    ElementTree.fromstring(suite.as_svg(sections))
 
 
 def test_costs_of_kernels_are_a_table_for_a_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

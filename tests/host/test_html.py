@@ -9,18 +9,10 @@ import pytest
 from browser import needs_browser, outside_resources, visit
 
 import eagerdecomp
-from eagerdecomp.host.html import duration_text, environment
+from eagerdecomp.host.html import environment
 
 PACKAGE = Path(eagerdecomp.__file__).parent
 NASTY = '</script><img src=x onerror="window.broken=1">\'&<b>'
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (1e-9, "under 1 µs"), (8.12e-4, "812 µs"), (0.0034149, "3.41 ms"), (12.34, "12.3 s"), (200, "3 min 20 s")],
-)
-def test_durations_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
-    assert duration_text(seconds) == text
 
 
 ROWS = [("b10", 3, 0.5), ("a", 12, 0.25), ("b9", 7, 0.125), *((f"z{number}", 0, 0.01 / (number + 1)) for number in range(10))]
