@@ -36,13 +36,6 @@ def test_what_is_no_ratio_is_not_drawn() -> None:
     assert circles(svg([section(Figure("programs held", 65))], "here")) == []
 
 
-def test_quartiles_are_a_line_around_the_dot() -> None:
-    root = ElementTree.fromstring(svg([section(Figure("a / b", 2.0, 1.5, 3.0))], "here"))
-    (line,) = [line for line in root.iter(f"{SVG}line") if line.get("stroke-width") == "2"]
-    (dot,) = root.iter(f"{SVG}circle")
-    assert float(line.attrib["x1"]) < float(dot.attrib["cx"]) < float(line.attrib["x2"])
-
-
 def test_a_section_as_markdown_is_a_table_and_its_lists() -> None:
     text = markdown(section(Figure("a / b", 1.234, 1.1, 1.3, "7 ops"), Figure("programs held", 65)))
     assert "| a / b | 1.23 | 1.10 to 1.30 | 7 ops |" in text

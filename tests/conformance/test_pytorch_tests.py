@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import textwrap
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 
 import eagerdecomp as ed
 from conformance import pytorch_tests
-from conformance.pytorch_files import DeviceNames, _Rename, cases_of
+from conformance.pytorch_files import cases_of
 from conformance.pytorch_reasons import REASONS
 from conformance.pytorch_tests import _in_mode, _Leaked, main, outcome_of
 
@@ -181,21 +180,6 @@ def test_a_copy_of_another_device_runs_on_the_cpu(tmp_path: Path) -> None:
     )
     assert code == 0
     assert statuses == {"TestIt.test_on_the_device_*": "mode", "TestIt.test_on_many_*": "not counted"}
-
-
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [
-        ("f('toy')", "f('cpu')"),
-        ("f('privateuse1')", "f('cpu')"),
-        ("x.toy()", "x.cpu()"),
-        ("torch.toy.synchronize()", "torch.toy.synchronize()"),
-        ("onlyPRIVATEUSE1", "onlyCPU"),
-    ],
-)
-def test_device_names_are_replaced_where_they_name_the_device(written: str, read: str) -> None:
-    tree = _Rename(DeviceNames(("toy",))).visit(ast.parse(written))
-    assert ast.unparse(tree) == read
 
 
 @pytest.mark.full

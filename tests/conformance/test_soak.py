@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
 
-from conformance import soak as soaking
 from conformance.soak import JOBS, Report, Sample, grows, soak
 
 
@@ -49,13 +45,3 @@ def test_growth_is_reported_and_a_single_peak_is_not() -> None:
     flat = Report({"words": 1}, samples=[Sample(one, 100 + one % 2, 50, 7) for one in seconds])
     assert leaking.growth() == ["resident grew by 190.0 to 390.0"]
     assert flat.growth() == []
-
-
-@pytest.mark.full
-@pytest.mark.filterwarnings("ignore")
-def test_the_command_prints_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = tmp_path / "soak.json"
-    soaking.main(["--minutes", "0.01", "--threads", "1", "--json", str(kept)])
-    assert "0 differ from eager" in capsys.readouterr().out
-    assert sum(json.loads(kept.read_text())["steps"].values()) >= 4
-    assert soaking.main(["--minutes", "0"]) == 2

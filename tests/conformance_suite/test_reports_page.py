@@ -143,18 +143,3 @@ def test_the_box_leaves_the_kernels_that_hold_every_word(page: Path, typed: str,
         return [...document.querySelectorAll('#kernels tbody tr')].filter(one=>one.checkVisibility()).map(one=>one.id)"""
     wanted = sorted(f"row-{verdict.op}" for verdict in many().results if fits(verdict))
     assert sorted(visit(page, ask).result) == wanted
-
-
-@needs_browser
-def test_the_table_begins_with_what_is_wrong_and_sorts_by_any_heading(page: Path) -> None:
-    ask = """const rows=()=>[...document.querySelectorAll('#kernels tbody tr')].map(one=>one.id.slice(4));const first=rows();
-        const head=name=>[...document.querySelectorAll('#kernels thead th')].find(one=>one.textContent===name).firstChild;
-        head('cases').click();const cases=rows();head('kernel').click();return {first,cases,names:rows()}"""
-    found = visit(page, ask).result
-    report = many()
-    states = [report.verdict(name).state for name in found["first"]]
-    assert states == sorted(states, key=["wrong", "right", "not exercised", "absent"].index)
-    cases = [report.verdict(name).cases for name in found["cases"]]
-    assert cases == sorted(cases, reverse=True)
-    assert [name.lower() for name in found["names"]] != found["first"]
-    assert sorted(found["names"]) == sorted(MANY)

@@ -131,19 +131,3 @@ def test_ops_are_kept_only_on_the_backends_device() -> None:
         ed.EagerDecompMode(ed.Backend("other", CORE, device_type="nowhere"), keep=[aten.linear]),
     ):
         pass
-
-
-# -- reported beforehand -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.full
-def test_a_plan_of_a_model_counts_the_composites_that_the_mode_would_keep() -> None:
-    ops = CORE | ["aten.linear"]
-
-    def factory() -> Any:
-        return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SiLU(), torch.nn.Linear(4, 4)), torch.randn(3, 4)
-
-    made = ed.plan(ops, model=factory)
-    assert {one.op for one in made.ops} >= {"aten.linear.default"}
-    assert "aten.addmm.default" not in {one.op for one in made.ops}
-    assert "aten.linear.default" not in {one.op for one in ed.plan(CORE, model=factory).ops}

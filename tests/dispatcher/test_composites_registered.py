@@ -85,3 +85,16 @@ def test_other_threads_are_not_affected_and_threads_can_take_turns() -> None:
     assert not faults
     assert dispatch_table() == before
     assert_same(forward_and_backward(F.linear, detached_copies([x, weight, bias])), want)
+
+
+def test_gradients_computed_in_autograds_threads_are_right() -> None:
+    tensors = random_leaves((3, 4), (5, 4))
+    want = forward_and_backward(F.linear, detached_copies(tensors))[1]
+    got: list[Any] = []
+    with ed.EagerDecompMode(CORE, keep=[aten.linear, aten.layer_norm]):
+        out = F.linear(*tensors)
+        weights = (torch.arange(out.numel()) % 7 - 2).float().view(out.shape)
+    thread = threading.Thread(target=lambda: got.append(torch.autograd.grad(out, tensors, weights)))
+    thread.start()
+    thread.join()
+    assert_same(got, [want])

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
 
-aten = torch.ops.aten
 ROOT = Path(__file__).parents[2]
 
 STALE = "docs/numbers/upstream.md is stale: run python tools/upstream_table.py"
@@ -22,26 +18,6 @@ STALE = "docs/numbers/upstream.md is stale: run python tools/upstream_table.py"
 def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(ROOT / "tools")
     return importlib.import_module("upstream_table")
-
-
-X = torch.tensor([[1.5, -2.5, 0.1], [3.25, 7.0, -0.9]])
-
-ENTRIES: dict[str, Callable[[Tensor], Any]] = {
-    "same": lambda x: aten.sub.Tensor(x, aten.trunc.default(x)),
-    "wrong value: 2 of 2": lambda x: aten.sub.Tensor(x, aten.floor.default(x)),
-    "less exact: 2 of 2": lambda x: aten.add.Scalar(aten.sub.Tensor(x, aten.trunc.default(x)), 1e-4),
-    "wrong strides: 1 of 2": lambda x: aten.sub.Tensor(x, aten.trunc.default(x)).contiguous(),
-    "does not close: 2 of 2": lambda x: torch.ops.prims.sub(x, torch.ops.prims.trunc(x)),
-}
-
-
-@pytest.mark.parametrize("reported", ENTRIES)
-def test_an_entry_is_distinguished_from_its_operator(tool: Any, monkeypatch: pytest.MonkeyPatch, reported: str) -> None:
-    ops = tool.eligible()
-    monkeypatch.setattr(tool, "shipped", lambda op: ENTRIES[reported] if op is aten.frac.default else None)
-    monkeypatch.setattr(tool, "eligible", lambda: ops)
-    rows = tool.measure([[(aten.frac.default, (X,), {})]])
-    assert rows["aten.frac.default"].text() == reported
 
 
 def test_rows_are_those_of_the_existing_rules(tool: Any) -> None:

@@ -136,3 +136,41 @@ def test_a_lock_that_a_thread_of_the_parent_held_is_free_in_the_child(name: str)
         done.set()
         thread.join(60)
     use(mode, 5)
+
+
+def test_a_child_links_a_rule_that_a_thread_of_the_parent_was_linking() -> None:
+    started, done = threading.Event(), threading.Event()
+    parent = os.getpid()
+
+    def slow(x: torch.Tensor) -> torch.Tensor:
+        if os.getpid() == parent and threading.current_thread() is not threading.main_thread():
+            started.set()
+            done.wait(120)
+        return x * 2
+
+    @ed.register_decomposition(OPAQUE)
+    def rule(x: torch.Tensor) -> torch.Tensor:
+        return slow(x)
+
+    mode = ed.EagerDecompMode(CORE, rules=[rule], cache=ed.ProgramCache())
+
+    def call() -> list[float]:
+        with mode:
+            return OPAQUE(torch.ones(2)).tolist()  # type: ignore[no-any-return]
+
+    got: list[Any] = []
+    thread = threading.Thread(target=lambda: got.append(call()), daemon=True)
+    thread.start()
+
+    def child() -> None:
+        for _ in range(3):
+            assert call() == [2.0, 2.0]
+
+    try:
+        assert started.wait(60)
+        assert forked(child, 30) == ""
+    finally:
+        done.set()
+        thread.join(60)
+    assert got == [[2.0, 2.0]]
+    assert call() == [2.0, 2.0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +167,41 @@ def test_exiting_a_mode_in_another_thread_raises_and_the_first_thread_continues(
         right()
         assert counted(one) > before, "the first thread has left it"
     assert len(errors) == 1
+
+
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_modes_exited_in_any_order_are_all_exited(same: bool, order: str) -> None:
+    first = mode()
+    second = first if same else mode()
+    for _ in range(3):
+        first.__enter__()
+        second.__enter__()
+        right()
+        (first if order == "first" else second).__exit__(None, None, None)
+        right()
+        (second if order == "first" else first).__exit__(None, None, None)
+        assert not composites._installed
+
+
+def test_threads_that_end_inside_a_mode_do_not_affect_others() -> None:
+    one = ed.EagerDecompMode(CORE, rules=[opaque_rule], cache=ed.ProgramCache())
+    got: list[Any] = []
+
+    def run(leaves: bool) -> Callable[[], None]:
+        def body() -> None:
+            one.__enter__()
+            right()
+            if leaves:
+                one.__exit__(None, None, None)
+            got.append(leaves)
+
+        return body
+
+    for leaves in (True, False, True):
+        thread = threading.Thread(target=run(leaves))
+        thread.start()
+        thread.join(60)
+    assert got == [True, False, True]
+    with one:
+        right()

@@ -16,10 +16,9 @@ from eagerdecomp.decomps.derived import foreach
 from eagerdecomp.eager import layouts
 from eagerdecomp.ops import passthrough
 from eagerdecomp.ops.opset import resolve_ops
-from eagerdecomp.ops.schema import facts_of, functional_variant
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules import shipped_faults
 from eagerdecomp.rules.rule import Rule
-from eagerdecomp.rules.shipped_faults import unused_entries
 
 
 def rules() -> Iterator[tuple[str, Rule]]:
@@ -96,12 +95,3 @@ def test_every_faulty_entry_is_in_torchs_tables_and_its_fault_is_listed() -> Non
         "torch ships these no more: the lines can go"
     )
     assert [fault.op for fault in shipped_faults.FAULTS if len(fault.what) < 10] == []
-
-
-def test_unused_entries_are_not_in_place_or_out_forms() -> None:
-    for name in unused_entries():
-        (op,) = resolve_ops([name])
-        facts = facts_of(op)
-        assert not facts.is_inplace
-        assert not facts.is_out
-        assert functional_variant(op) is None

@@ -184,3 +184,15 @@ def test_if_all_rules_decline_every_attempt_is_reported_with_its_reason() -> Non
     assert caught.value.op is aten.silu.default
     assert caught.value.attempts == ((rules[0], "does not cover this call", None), (rules[1], "", inner))
     assert undone == [1, 1]
+
+
+def test_memory_and_interrupts_propagate(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (MemoryError, torch.OutOfMemoryError, KeyboardInterrupt):
+
+        def raising(x: Tensor, error: Any = error) -> Tensor:
+            raise error("enough")
+
+        with monkeypatch.context() as patch:
+            with_rules(patch, make_rule(SILU, raising, recorded=True), make_rule(SILU, in_sigmoids, recorded=True))
+            with pytest.raises(error, match="enough"):
+                in_mode(lambda: F.silu(TRANSPOSED))

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import eagerdecomp as ed
@@ -241,3 +243,39 @@ def test_linked_rules_cache_no_programs_for_shapes_and_scalars() -> None:
             aten._softmax_backward_data(x, x, 1, x.dtype)
             aten.elu_backward(x, 1.0 + length, 1.0, 1.0, False, x)
     assert cache.info().programs == 0
+
+
+def test_the_cache_of_scalars_is_bounded() -> None:
+    call, calls = counted()
+    number, x = link(kept_numbers(), call), torch.ones(2)
+    for value in range(1, 200):
+        assert number(x, value).item() == value
+    del calls[:]
+    for value in range(1, 200):
+        number(x, value)
+    assert 100 < len(calls) < 199
+
+
+def test_fake_tensors_get_fake_scalars_which_are_not_cached() -> None:
+    x = torch.randn(3)
+    with ed.EagerDecompMode(ed.core_aten()):
+        with FakeTensorMode() as fakes:
+            made = aten.gelu_backward(torch.ones(3), torch.ones(3))
+        assert made.fake_mode is fakes
+        got = aten.gelu_backward(x, x)
+        with FakeTensorMode():
+            aten.gelu_backward(torch.ones(3), torch.ones(3))
+        inside = aten.gelu_backward(x, x)
+    torch.testing.assert_close(got, aten.gelu_backward(x, x))
+    assert torch.equal(got, inside)
+
+
+def test_a_scalar_created_in_inference_mode_works_outside() -> None:
+    cache = ed.ProgramCache()
+    x = torch.randn(4, requires_grad=True)
+    with ed.EagerDecompMode(ed.core_aten(), cache=cache):
+        with torch.inference_mode():
+            aten.threshold_backward(torch.ones(4), torch.ones(4), 0.5)
+        F.gelu(x).sum().backward()
+        (grad,) = torch.autograd.grad(F.relu(x).sum(), x)
+    assert grad.tolist() == (x > 0).float().tolist()

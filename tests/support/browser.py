@@ -1,4 +1,4 @@
-"""Load a page in headless Chromium: its DOM, console output and screenshot. Needs only the browser, no package."""
+"""Load a page in headless Chromium: its DOM and console output. Needs only the browser, no package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-__all__ = ["NARROW", "Visit", "needs_browser", "outside_resources", "screenshot", "visit"]
+__all__ = ["NARROW", "Visit", "needs_browser", "outside_resources", "visit"]
 
 _BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
 
@@ -78,17 +78,11 @@ def visit(page: Path, script: str = "", *, fragment: str = "", width: int = 1280
             page.read_text(encoding="utf-8") + (_RUN_SCRIPT.replace("SCRIPT", script.replace("</", r"<\/")) if script else ""),
             "utf-8",
         )
-        done = _chromium(folder, copy, fragment, width, 900, dark, "--dump-dom")
+        done = _chromium(folder, copy, fragment, width, 900, dark)
     found = _RESULT.search(done.stdout)
     console = tuple(_CONSOLE.findall(done.stderr))
     assert not script or found, f"the script returned no result; the page's console: {console}"
     return Visit(done.stdout, console, json.loads(found[1]) if found else None)
-
-
-def screenshot(page: Path, picture: Path, *, fragment: str = "", width: int = 1280, height: int = 900, dark: bool = False) -> None:
-    """Write a screenshot of the page, to look at; no test compares it."""
-    with tempfile.TemporaryDirectory() as folder:
-        _chromium(folder, page.resolve(), fragment, width, height, dark, f"--screenshot={picture.resolve()}")
 
 
 def outside_resources(html: str) -> list[str]:
@@ -112,9 +106,7 @@ _FRAME = """<!DOCTYPE html><html style="color-scheme:light dark"><body style="ma
 node.id='browser-result';node.textContent=event.data;document.body.append(node)})</script></body></html>"""
 
 
-def _chromium(
-    folder: str, page: Path, fragment: str, width: int, height: int, dark: bool, action: str
-) -> subprocess.CompletedProcess[str]:
+def _chromium(folder: str, page: Path, fragment: str, width: int, height: int, dark: bool) -> subprocess.CompletedProcess[str]:
     assert _BROWSER is not None
     address = page.as_uri() + (f"#{fragment}" if fragment else "")
     if width < _MIN_WINDOW:
@@ -127,7 +119,7 @@ def _chromium(
         f"--user-data-dir={folder}/profile",
         f"--window-size={width},{height}",
         f"--blink-settings=preferredColorScheme={0 if dark else 1}",
-        action,
+        "--dump-dom",
         address,
     ]
     for attempt in range(_ATTEMPTS):
