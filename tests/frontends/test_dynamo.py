@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -210,22 +209,6 @@ def test_symbolic_sizes_stay_symbolic(how: str) -> None:
 
 
 @pytest.mark.full
-def test_data_dependent_sizes_are_captured_with_only_ops_of_the_set() -> None:
-    def fn(x: Tensor) -> tuple[Tensor, Tensor]:
-        count = int(x[0, 0].item())
-        torch._check(count <= 9)
-        return x[x > 0].cumsum(0), F.silu(torch.ones(count)) + x.sum().item()
-
-    with torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
-        compiled = torch.compile(fn, backend=ed.dynamo_backend(CORE), fullgraph=True)
-        for x in (rows(3, 4) + 4, rows(3, 4) + 5):
-            with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
-                got = compiled(x)
-            assert_same(got, fn(x))
-            assert not seen.outside(CORE)
-
-
-@pytest.mark.full
 def test_ops_that_read_data_or_have_no_route_run_at_run_time() -> None:
     made = ed.dynamo_backend(CORE)
 
@@ -313,45 +296,6 @@ def test_kept_composites_are_single_nodes_with_eagers_gradients() -> None:
 
 
 @pytest.mark.full
-def test_outputs_views_and_writes_equal_eager() -> None:
-    def fn(x: Tensor, pair: list[Tensor], named: dict[str, Tensor]) -> dict[str, Any]:
-        x.add_(1).relu_()
-        named["z"][0].fill_(7.0)
-        pair.append(x.view(-1))
-        return {"same": x, "view": x.t(), "both": (pair[0], F.silu(pair[0])), "none": None, "number": 3, "named": named}
-
-    def given() -> tuple[Tensor, list[Tensor], dict[str, Tensor]]:
-        base = rows(4, 6)
-        return base[1:3], [rows(3)], {"z": base[3:]}
-
-    ours, theirs = given(), given()
-    with ed.BackendRecorder() as seen:
-        got = torch.compile(fn, backend=ed.dynamo_backend(CORE), fullgraph=True)(*ours)
-    want = fn(*theirs)
-    assert not seen.outside(CORE)
-    assert_same(tensors(got), tensors(want))
-    assert_same(tensors(ours), tensors(theirs))
-    assert got["same"] is ours[0]
-    assert got["view"]._base is not None or got["view"].untyped_storage()._cdata == ours[0].untyped_storage()._cdata
-    assert (got["none"], got["number"]) == (None, 3)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("grad", [False, True])
-def test_an_input_may_get_another_storage(grad: bool) -> None:
-    def fn(x: Tensor) -> Tensor:
-        x.data.mul_(2)
-        x.data = F.silu(x.data)
-        return x + 1
-
-    ours, theirs = (rows(3, 4).requires_grad_(grad) for _ in range(2))
-    with ed.BackendRecorder() as seen:
-        got = torch.compile(fn, backend=ed.dynamo_backend(CORE), fullgraph=True)(ours)
-    assert not seen.outside(CORE)
-    assert_same([got.detach(), ours.detach()], [fn(theirs).detach(), theirs.detach()])
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE - ["aten.copy", "aten.fill"], ed.tiny(), ed.prims()], ids=["core", "tiny", "prims"])
 def test_writes_are_decomposed_when_a_graph_is_compiled(ops: ed.OpSet) -> None:
     def fn(x: Tensor) -> Tensor:
@@ -369,85 +313,6 @@ def test_writes_are_decomposed_when_a_graph_is_compiled(ops: ed.OpSet) -> None:
     assert_same(got, fn(x))
     (graph,) = made.graphs()
     assert not left(graph)
-
-
-@pytest.mark.full
-def test_autocast_equals_eager() -> None:
-    x, w = rows(4, 8), rows(8, 8)
-
-    def fn(x: Tensor, w: Tensor) -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
-            return F.softmax(F.silu(x @ w), -1)
-
-    ours, theirs = [one.clone().requires_grad_() for one in (x, w)], [one.clone().requires_grad_() for one in (x, w)]
-    got, want = torch.compile(fn, backend=ed.dynamo_backend(CORE))(*ours), fn(*theirs)
-    got.square().sum().backward()
-    want.square().sum().backward()
-    assert_same([got.detach(), ours[1].grad], [want.detach(), theirs[1].grad])
-
-
-@pytest.mark.full
-def test_dropout_uses_eagers_mask_in_both_passes() -> None:
-    def fn(x: Tensor) -> Tensor:
-        return F.dropout(x, 0.5) * torch.rand_like(x)
-
-    compiled = torch.compile(fn, backend=ed.dynamo_backend(CORE))
-    grads: list[list[Tensor]] = []
-    for run in (fn, compiled):
-        torch.manual_seed(11)
-        x = torch.ones(50, requires_grad=True)
-        y = run(x)
-        y.sum().backward()
-        grads.append([y.detach(), x.grad, torch.rand(2)])
-    assert_same(*grads)
-    assert_same(*grads[1][:2])  # of ones the gradient is the result: one mask
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("options", [{"mode": "reduce-overhead"}, {"options": {"max_autotune": True}}, {"fullgraph": True}])
-def test_other_options_of_torch_compile_are_accepted(options: dict[str, Any]) -> None:
-    made = ed.dynamo_backend(CORE)
-    fn = torch.compile(lambda x: F.silu(x), backend=made, **options)
-    for _ in range(2):
-        assert_same(fn(rows(5)), F.silu(rows(5)))
-        assert aten.sigmoid.default in called(made.graphs()[-1])
-        torch._dynamo.reset()
-
-
-def resampled(**options: Any) -> Callable[[Tensor], Tensor]:
-    return lambda x: F.interpolate(x, **options)
-
-
-DECOMPOSED_BY_TORCH: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
-    "nearest": (resampled(scale_factor=1.7), (2, 3, 5, 6)),
-    "bilinear": (resampled(scale_factor=1.7, mode="bilinear"), (2, 3, 5, 6)),
-    "margin": (lambda x: F.multi_margin_loss(x, torch.zeros((), dtype=torch.long), reduction="none"), (5,)),
-    "margins": (lambda x: F.multi_margin_loss(x, torch.zeros(x.shape[0], dtype=torch.long)), (4, 5)),
-    "labels": (lambda x: F.multilabel_margin_loss(x, torch.arange(x.shape[1]).expand(x.shape) % 3 - 1), (4, 5)),
-}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("name", DECOMPOSED_BY_TORCH)
-def test_decompositions_of_torch_while_tracing_equal_eager(name: str, dynamic: bool) -> None:
-    fn, shape = DECOMPOSED_BY_TORCH[name]
-    made = ed.dynamo_backend(CORE)
-    compiled = torch.compile(fn, backend=made, fullgraph=True, dynamic=dynamic)
-    for extra in range(2 if dynamic else 1):
-        x = rows(*(size + extra for size in shape))
-        if x.dim() == 4:
-            x = x.contiguous(memory_format=torch.channels_last)
-        results = []
-        for run in (fn, compiled):
-            leaf = x.clone().requires_grad_()
-            with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE) if run is compiled else nullcontext():
-                y = run(leaf)
-                (grad,) = torch.autograd.grad(y.square().sum(), leaf)
-            results.append([y.detach(), grad])
-        assert_same(results[1], results[0])
-        assert not seen.outside(CORE)
-    assert len(made.graphs()) == 2
 
 
 @pytest.mark.full
@@ -470,15 +335,6 @@ def test_higher_order_ops_in_a_graph_are_lowered() -> None:
     bodies = [child for graph in made.graphs() for child in graph.children() if isinstance(child, torch.fx.GraphModule)]
     assert bodies
     assert not [op for body in bodies for op in called(body) if op not in CORE]
-
-
-@pytest.mark.full
-def test_a_mode_around_a_compiled_function_sees_its_kernels() -> None:
-    smaller = CORE - ["aten.sigmoid"]
-    fn = torch.compile(lambda x: F.silu(x), backend=ed.dynamo_backend(CORE))
-    with ed.BackendRecorder() as seen, ed.EagerDecompMode(smaller):
-        assert_same(fn(rows(5)), F.silu(rows(5)))
-    assert not seen.outside(smaller)
 
 
 def test_whole_graphs_go_to_the_compile_hook() -> None:

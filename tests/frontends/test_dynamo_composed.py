@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import functools
 import gc
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -20,8 +18,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import eagerdecomp as ed
-
-aten = torch.ops.aten
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
@@ -53,14 +49,6 @@ def rows(*shape: int) -> Tensor:
 
 def soft(x: Tensor) -> Tensor:
     return F.softplus(F.silu(x)) * 2
-
-
-@pytest.mark.full
-def test_a_compiled_function_in_a_compiled_one_is_one_graph() -> None:
-    made = ed.dynamo_backend(CORE)
-    inner = torch.compile(F.silu, backend=made)
-    held(soft, torch.compile(lambda x: F.softplus(inner(x)) * 2, backend=made, fullgraph=True), rows(4))
-    assert len(made.graphs()) == 2
 
 
 @pytest.mark.full
@@ -108,53 +96,7 @@ def test_checkpoints_in_a_compiled_function_and_around_one(within: bool, reentra
     assert made.graphs()
 
 
-@pytest.mark.full
-def test_a_policy_says_what_a_compiled_checkpoint_saves() -> None:
-    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
-
-    def policy(_: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-        return CheckpointPolicy.MUST_SAVE if op is aten.mm.default else CheckpointPolicy.PREFER_RECOMPUTE
-
-    made, w = ed.dynamo_backend(CORE), rows(4, 4)
-
-    def fn(x: Tensor) -> Tensor:
-        contexts = functools.partial(create_selective_checkpoint_contexts, policy)
-        return checkpoint(lambda y: F.silu(y @ w), x, use_reentrant=False, context_fn=contexts)  # type: ignore[no-any-return]
-
-    held(fn, torch.compile(fn, backend=made), rows(4, 4))
-    _, backward = made.graphs()
-    targets = [node.target for node in backward.graph.nodes]
-    assert targets.count(aten.sigmoid.default) == 1  # recomputed
-    assert targets.count(aten.mm.default) == 1  # that of the gradient: the forward one was saved
-
-
 # -- what is compiled -----------------------------------------------------------------------------------------------------------
-
-
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return F.silu(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return F.softplus(grad * ctx.saved_tensors[0])
-
-
-@pytest.mark.full
-def test_custom_autograd_functions_and_transforms_are_compiled() -> None:
-    made = ed.dynamo_backend(CORE)
-
-    def fn(x: Tensor) -> Tensor:
-        return Doubled.apply(x) * 2  # type: ignore[no-any-return,no-untyped-call]
-
-    held(fn, torch.compile(fn, backend=made, fullgraph=True), rows(4))
-    slopes = torch.func.vmap(torch.func.grad(lambda row: F.silu(row).sum()))
-    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
-        got = torch.compile(lambda x: slopes(x), backend=made, fullgraph=True)(rows(3, 4))
-    assert_same(got, slopes(rows(3, 4)))
-    assert not seen.outside(CORE)
 
 
 @pytest.mark.full

@@ -154,9 +154,7 @@ X = torch.rand(4, 4)
 
 #: Calls whose prims have other fake results than real ones, or whose composition in torch reads memory.
 ON_PRIMS: dict[str, Callable[..., Any]] = {
-    "instance_norm": lambda x: F.instance_norm(x[None], torch.zeros(4), torch.ones(4)),
     "convolution of a batch of one": lambda x: F.conv2d(x.view(1, 4, 2, 2), x.new_ones(2, 4, 3, 3), padding=1),
-    "transposed convolution of a batch of one": lambda x: F.conv_transpose2d(x.view(1, 4, 2, 2), x.new_ones(4, 2, 3, 3)),
     "topk along rows": lambda x: x[:1].topk(1, 1),
 }
 
@@ -177,12 +175,6 @@ def test_every_call_that_reads_data_resizes_out(order: str) -> None:
             for one in {"outside": (None,), "first": (fakes, None), "last": (None, fakes)}[order]:
                 stack.enter_context(one or ed.EagerDecompMode(ed.prims()))
             assert torch.linalg.solve(a, b, out=out).shape == out.shape == (4, 1)
-
-
-@pytest.mark.parametrize("dynamic", [False, True], ids=["", "symbolic"])
-def test_a_part_of_the_operator_database_has_eagers_shapes(dynamic: bool) -> None:
-    infos = part_of(opinfos(), 300)
-    assert of_database(infos, CORE, Selection(samples=1), dynamic=dynamic, orders=("outside",)) == []
 
 
 @pytest.mark.full
@@ -241,8 +233,6 @@ def test_an_op_without_a_route_raises_for_fake_tensors_too() -> None:
 #: Calls that a program or a kept constant may serve. Most make a tensor from none.
 CACHED: dict[str, Callable[[Tensor], Tensor]] = {
     "eye": lambda _: torch.eye(3, 4),
-    "kaiser_window": lambda _: torch.kaiser_window(6),
-    "tril_indices": lambda _: torch.tril_indices(3, 3),
     "logsumexp": lambda x: x.logsumexp(0),
 }
 
@@ -259,12 +249,6 @@ def test_programs_and_constants_are_not_shared_with_calls_on_real_tensors(name: 
         assert (got.shape, got.stride(), got.dtype) == (want.shape, want.stride(), want.dtype)
         if real:
             torch.testing.assert_close(got, want)
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_kernels_of_a_backend_get_no_fake_tensors(order: str) -> None:
-    for run in (lambda x: torch.cat([x + 1, torch.exp(x)]).sum(0), lambda x: x @ x.new_zeros(4, 2) + torch.ones_like(x[:, :2])):
-        assert list(differences(run, ((X,), {}), NUMPY, orders=(order,))) == []
 
 
 def test_random_calls_on_fake_tensors_leave_the_generators_alone() -> None:
@@ -300,8 +284,6 @@ def test_a_users_rule_and_predicate_see_fake_tensors() -> None:
 DEPENDENT: dict[str, Callable[[Tensor], Any]] = {
     "masked": lambda x: x[x > 0.5].unsqueeze(1).expand(-1, 3).cumsum(1),
     "item": lambda x: x.sum().item(),
-    "nonzero": lambda x: x.nonzero(),
-    "unique": lambda x: x.unique(),
 }
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from compare import assert_same
 from on_core import CORE
-from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops import map as mapped
+from torch._higher_order_ops import scan, while_loop
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -50,7 +50,6 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "while_loop": looped,
     "scan": scanned,
     "map": lambda x: mapped(F.silu, x),
-    "associative_scan": lambda x: associative_scan(lambda a, b: a * F.silu(b), x, 0, combine_mode="generic"),
     "flex_attention": attended,
 }
 
@@ -70,38 +69,6 @@ def test_what_a_body_results_in_is_of_the_set_and_seen_outside(name: str) -> Non
             run(x)
         assert native.outside(CORE)
         assert seen.ops.total() >= native.ops.total() - native.passthrough(CORE).total()
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["cond", "cond in cond", "scan", "map"])
-def test_gradients_through_a_body_are_eagers(name: str) -> None:
-    def gradient(x: torch.Tensor) -> torch.Tensor:
-        leaf = x.clone().requires_grad_()
-        result = FUNCTIONS[name](leaf)
-        total = sum(one.square().sum() for one in (result if isinstance(result, tuple) else (result,)))
-        return torch.autograd.grad(total, leaf)[0]
-
-    x = rows(4, 8)
-    want = gradient(x)
-    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE) as mode:
-        got = gradient(x)
-    assert_same(got, want)
-    assert not seen.outside(CORE)
-    assert mode.stats()["aten.silu_backward.default" if "cond" not in name else "aten.softplus_backward.default"].calls
-
-
-@pytest.mark.full
-def test_kernels_run_in_bodies() -> None:
-    ran: list[torch.Size] = []
-
-    def sigmoid(x: torch.Tensor) -> torch.Tensor:
-        ran.append(x.shape)
-        return aten.sigmoid.default(x)
-
-    with ed.EagerDecompMode(CORE, kernels={"aten.sigmoid.default": sigmoid}):
-        torch.cond(torch.tensor(True), F.silu, F.softplus, (rows(3),))
-        mapped(F.silu, rows(2, 5))
-    assert ran == [torch.Size([3]), torch.Size([5]), torch.Size([5])]
 
 
 def test_an_op_without_a_route_in_a_body_raises_and_leaves_no_mode_on() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import sys
 import threading
 import warnings
@@ -77,45 +75,10 @@ def test_a_call_whose_gradient_has_no_route_raises_before_it_runs() -> None:
     trains(GELU | ["aten.gelu_backward"], lambda: F.gelu(x), x)
 
 
-def test_the_error_survives_pickling_and_copying() -> None:
-    """Its text is in `golden_errors.txt`."""
-    gradient = ed.UnsupportedOpError("aten.neg.default", "aten.neg.default(f32[2])", kernels_to_add=[["aten.neg.default"]])
-    error = ed.UnsupportedGradientError("aten.gelu.default", "aten.gelu.default(f32[2])", ["self"], [gradient])
-    for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
-        assert (type(again), str(again)) == (type(error), str(error))
-        assert (again.arguments, again.kernels_to_add) == (error.arguments, error.kernels_to_add)
-
-
-@pytest.mark.full
-def test_all_ops_of_the_gradient_without_a_route_are_reported_at_once() -> None:
-    x, y = leaf(3), leaf(3)
-    ops = CORE - ["aten.log", "aten.where"]
-    error = refused(ops, lambda: torch.pow(x + 1, y))
-    assert {"aten.log.default", "aten.where.self"} <= set(error.missing) | {one.op for one in error.gradient}
-    assert len(error.gradient) > 1
-    for line in error.kernels_to_add:
-        trains(ops | list(line), lambda: torch.pow(x + 1, y), x, y)
-
-
-def test_only_gradients_of_arguments_that_require_one_count() -> None:
-    x, y = torch.rand(3), leaf(3)
-    ops = LINEAR | ["aten.sub.Tensor"]
-    assert refused(ops, lambda: torch.sub(x, y)).arguments == ("other",)
-    trains(ops, lambda: torch.sub(y, x), y)
-
-
 def test_adding_gradients_of_one_argument_needs_a_route() -> None:
     x, y = leaf(3), leaf(3)
     assert [one.op for one in refused(MUL, lambda: torch.mul(x, x)).gradient] == ["aten.add.Tensor"]
     trains(MUL, lambda: torch.mul(x, y), x, y)
-
-
-@pytest.mark.full
-def test_in_place_ops_are_checked() -> None:
-    x = leaf(2, 3)
-    ops = SIGMOID | ["aten.clone"]
-    assert refused(ops, lambda: x.clone().sigmoid_()).op == "aten.sigmoid_.default"
-    trains(ops | ["aten.sigmoid_backward"], lambda: x.clone().sigmoid_(), x)
 
 
 def test_an_in_place_op_on_a_view_needs_the_kernels_of_its_views_gradient() -> None:
@@ -147,24 +110,6 @@ def test_a_second_gradient_without_a_route_raises_where_the_first_is_computed() 
     torch.testing.assert_close(second, want)
 
 
-def test_predicates_are_evaluated_for_the_actual_call() -> None:
-    ops = (GELU | ["aten.gelu_backward"]).with_predicate(
-        "aten.gelu_backward", lambda gradient, *_, **__: gradient.shape[0] % 2 == 0
-    )
-    even, odd = leaf(4), leaf(5)
-    trains(ops, lambda: F.gelu(even), even)
-    assert refused(ops, lambda: F.gelu(odd)).call == "aten.gelu.default(f32[5])"
-
-
-@pytest.mark.full
-def test_an_op_that_has_no_route_itself_is_reported_first() -> None:
-    x = leaf(3)
-    with ed.EagerDecompMode(LINEAR, preflight=True), pytest.raises(ed.UnsupportedOpError) as found:
-        torch.erfinv(x)
-    assert type(found.value) is ed.UnsupportedOpError
-    assert found.value.op == "aten.erfinv.default"
-
-
 # -- what is not ----------------------------------------------------------------------------------------------------------------
 
 
@@ -177,16 +122,6 @@ def test_a_call_without_gradient_runs(context: Callable[[], Any]) -> None:
         detached = F.gelu(x.detach())
     assert_same(found.clone(), F.gelu(x).detach())
     assert_same(detached, F.gelu(x).detach())
-
-
-def test_a_users_rule_gives_a_gradient_a_route() -> None:
-    x = leaf(3)
-
-    @ed.register_decomposition("aten.gelu_backward.default")
-    def twice(gradient: torch.Tensor, x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
-        return gradient * x
-
-    trains(GELU, lambda: F.gelu(x), x, rules=[twice])
 
 
 def test_kernels_and_hooks_of_a_backend_are_never_given_fake_tensors() -> None:
@@ -235,50 +170,6 @@ def test_the_inside_of_a_custom_autograd_function_is_not_checked() -> None:
 
     x = leaf(3)
     trains(GELU, lambda: Mine.apply(x), x)
-
-
-class Attention(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = torch.nn.Embedding(11, 8)
-        self.block = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True, activation="gelu")
-        self.head = torch.nn.Linear(8, 11)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return F.cross_entropy(self.head(self.block(self.embedding(tokens))).flatten(0, 1), tokens.flatten())
-
-
-def conv_net() -> tuple[torch.nn.Module, torch.Tensor]:
-    nn = torch.nn
-    layers = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.SiLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 5))
-    return nn.Sequential(*layers, nn.Dropout(), nn.LogSoftmax(-1)), torch.rand(2, 3, 8, 8)
-
-
-NETS: dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {
-    "attention": lambda: (Attention(), torch.arange(12).view(2, 6) % 11),
-    "conv": conv_net,
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "less", "op", "lacking"),
-    [
-        ("conv", ["aten.scatter_add"], "aten.max_pool2d_with_indices.default", "aten.max_pool2d_with_indices_backward.default"),
-        ("attention", ["aten.index_put"], "aten.embedding.default", "aten.embedding_dense_backward.default"),
-    ],
-)
-def test_a_net_that_fails_in_backward_raises_at_the_forward_op(name: str, less: list[str], op: str, lacking: str) -> None:
-    model, given = NETS[name]()
-    ops = CORE - [*less, lacking]
-    with ed.EagerDecompMode(ops):
-        loss = model(given).mean()
-        with pytest.raises(ed.UnsupportedOpError) as late:
-            loss.backward()
-    with ed.EagerDecompMode(ops, preflight=True), pytest.raises(ed.UnsupportedGradientError) as found:
-        model(given)
-    assert found.value.op == op
-    assert [one.call for one in found.value.gradient] == [late.value.call]
-    assert late.value.op == lacking
 
 
 # -- what it leaves alone ----------------------------------------------------------------------------------------------------------
@@ -370,22 +261,6 @@ def test_without_preflight_nothing_is_wrapped(monkeypatch: pytest.MonkeyPatch) -
 def test_preflight_cannot_be_combined_with_fallback() -> None:
     with pytest.raises(ValueError, match="Pass one of them"):
         ed.EagerDecompMode(CORE, on_unsupported="fallback", preflight=True)
-
-
-def _lazy_net() -> torch.nn.Module:
-    nn = torch.nn
-    return nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.SiLU(), nn.Flatten(), nn.LazyLinear(3))
-
-
-def test_lazy_modules_train_as_without_preflight() -> None:
-    gradients = []
-    for asked in (False, True):
-        torch.manual_seed(0)
-        with ed.EagerDecompMode(CORE, preflight=asked):
-            net = _lazy_net()
-            net(torch.randn(2, 3, 8, 8)).square().mean().backward()
-        gradients.append([parameter.grad for parameter in net.parameters()])
-    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=0)
 
 
 def test_a_gradient_without_a_route_raises_once_a_lazy_module_has_parameters() -> None:
