@@ -74,24 +74,15 @@ dtypes = st.sampled_from([None, torch.float64, torch.int64])
 devices = st.sampled_from([None, torch.device("cpu"), torch.device("meta")])
 
 CALLS: dict[Any, tuple[st.SearchStrategy[Any], ...]] = {
-    aten.silu.default: (tensors,),
-    aten.gelu.default: (tensors, st.sampled_from(["none", "tanh"])),
     aten.gelu_backward.default: (tensors, tensors, st.sampled_from(["none", "tanh"])),
     aten.add.Tensor: (tensors, tensors, numbers),
-    aten.add.Scalar: (tensors, numbers, numbers),
     aten.add_.Tensor: (tensors, tensors, numbers),
-    aten.mul.Tensor: (tensors, tensors | numbers),
-    aten.lerp.Scalar: (tensors, tensors, numbers),
-    aten.addcmul.default: (tensors, tensors, tensors, numbers),
     aten.addmm.default: (tensors, tensors, tensors, numbers, numbers),
     aten.clamp.default: (tensors, st.none() | numbers, st.none() | numbers),
     aten.clamp.Tensor: (tensors, st.none() | tensors, st.none() | tensors),
     aten.sum.dim_IntList: (tensors, st.none() | dims, st.booleans(), dtypes),
-    aten.permute.default: (tensors, dims),
-    aten.slice.Tensor: (tensors, st.integers(0, 1), st.none() | st.integers(-2, 2), st.none() | st.integers(0, 9), st.just(1)),
     aten.cat.default: (st.lists(tensors, min_size=1, max_size=3), st.integers(-1, 1)),
     aten.index.Tensor: (tensors, st.lists(st.none() | tensors, min_size=1, max_size=3)),
-    aten.native_layer_norm.default: (tensors, dims, st.none() | tensors, st.none() | tensors, st.sampled_from([1e-5, 1e-3])),
     aten.upsample_bilinear2d.vec: (
         tensors,
         st.none() | dims,
@@ -99,7 +90,6 @@ CALLS: dict[Any, tuple[st.SearchStrategy[Any], ...]] = {
         st.none() | st.lists(st.sampled_from([2.0, -0.0, 0.0]), max_size=2),
     ),
     aten.bernoulli.default: (tensors, st.sampled_from([None, torch.Generator()])),
-    aten.uniform_.default: (tensors, st.sampled_from([0.0, -0.0, 1.0]), st.sampled_from([1.0, 2.0]), st.none()),
     getattr(aten.random_, "from"): (tensors, st.integers(0, 1), st.none() | st.integers(5, 6), st.none()),
     aten.full.default: (dims, numbers, dtypes, st.just(None), devices, st.none() | st.booleans()),
     aten.zeros_like.default: (
@@ -111,7 +101,6 @@ CALLS: dict[Any, tuple[st.SearchStrategy[Any], ...]] = {
         st.sampled_from([None, torch.contiguous_format, torch.preserve_format]),
     ),
     aten._foreach_add.ScalarList: (st.lists(tensors, min_size=1, max_size=3), st.lists(numbers, min_size=1, max_size=3)),
-    aten._foreach_lerp.List: (st.lists(tensors, max_size=2), st.lists(tensors, max_size=2), st.lists(tensors, max_size=2)),
     aten.scaled_dot_product_attention.default: (
         tensors,
         tensors,
@@ -134,7 +123,6 @@ CALLS: dict[Any, tuple[st.SearchStrategy[Any], ...]] = {
         st.integers(1, 2),
     ),
     aten.max.dim_max: (tensors, st.integers(-1, 1), st.booleans(), tensors, tensors),
-    aten.empty.memory_format: (dims, dtypes, st.none(), devices, st.none(), st.none()),
 }
 
 
@@ -280,20 +268,6 @@ def test_a_sparse_tensor_has_another_key_than_a_strided_one(dense: torch.Tensor)
             key_of(op, values)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR")
-def test_a_tensor_without_strides_is_a_miss() -> None:
-    compressed = torch.eye(2).to_sparse_csr()
-    asked, given_on = handled(aten.neg.default, [compressed])
-    assert asked.key is None
-    assert given_on[0] is compressed
-
-
-def test_a_number_for_a_tensor_argument_of_other_ops_than_pointwise_is_a_miss() -> None:
-    asked, given_on = handled(aten.cumsum.default, [3, 0, None])
-    assert asked.key is None
-    assert given_on == (3, 0, None)
-
-
 # -- the handler --------------------------------------------------------------------------------------------------------------
 
 
@@ -310,15 +284,6 @@ def test_a_program_found_by_key_gets_only_tensors_and_generators() -> None:
         got = program_handler(op, exact_guards(op), programs, lambda *given: pytest.fail("went cold"))(*args, **kwargs)
         assert all(one is other or one == other for one, other in zip(got, taken, strict=True))
         assert all(one is other or one == other for one, other in zip(program_arguments(op, values), taken, strict=True))
-
-
-def test_a_program_stored_later_is_found_by_the_same_handler() -> None:
-    programs: dict[Any, Any] = {}
-    handler = program_handler(aten.silu.default, exact_guards(aten.silu.default), programs, lambda *given: "cold")
-    assert handler(X) == "cold"
-    programs[key_of(aten.silu.default, [X])] = lambda x: "program"
-    assert handler(X) == "program"
-    assert handler(X.double()) == "cold"
 
 
 @pytest.mark.parametrize("kind", [KeyError, TypeError, AttributeError, RuntimeError])

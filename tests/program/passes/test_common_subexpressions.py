@@ -15,26 +15,6 @@ from eagerdecomp.program.passes.common_subexpressions import common_subexpressio
 aten = torch.ops.aten
 
 
-def test_the_second_of_two_equal_calls_is_removed() -> None:
-    before = program(
-        [S[0]],
-        [
-            call(S[1], aten.sin.default, S[0]),
-            call(S[2], aten.sin.default, S[0]),
-            call(S[3], aten.add.Tensor, S[1], S[2], alpha=2),
-            call(S[4], aten.cat.default, [S[2], S[3]]),
-        ],
-        S[4],
-    )
-    assert str(check(common_subexpressions(before))) == (
-        "aten.silu.default(%0):\n"
-        "  %1 = aten.sin.default(%0)\n"
-        "  %3 = aten.add.Tensor(%1, %1, alpha=2)\n"
-        "  %4 = aten.cat.default([%1, %3])\n"
-        "  return %4"
-    )  # fmt: skip
-
-
 def test_equal_chains_of_calls_are_merged() -> None:
     before = program(
         [S[0]],
@@ -54,20 +34,6 @@ def test_equal_chains_of_calls_are_merged() -> None:
         "  %5 = aten.mul.Tensor(%2, %2)\n"
         "  return %5"
     )  # fmt: skip
-
-
-def test_each_of_several_results_is_merged() -> None:
-    before = program(
-        [S[0]],
-        [
-            call([S[1], S[2]], aten.max.dim, S[0], 0),
-            call([S[3], S[4]], aten.max.dim, S[0], 0),
-            call(S[5], aten.add.Tensor, S[1], S[4]),
-        ],
-        S[5],
-    )
-    after = check(common_subexpressions(before))
-    assert [repr(one) for one in after.calls] == ["%1, %2 = aten.max.dim(%0, 0)", "%5 = aten.add.Tensor(%1, %2)"]
 
 
 UNLIKE: list[tuple[Any, Any]] = [
@@ -99,20 +65,6 @@ def test_calls_with_the_same_literal_are_merged(literal: Any) -> None:
     calls = [call(S[number], aten.silu.default, S[0], literal) for number in (1, 2)]
     before = program([S[0]], [*calls, call(S[3], aten.add.Tensor, S[1], S[2])], S[3])
     assert len(common_subexpressions(before).calls) == 2
-
-
-def test_allocations_that_are_never_written_are_merged() -> None:
-    before = program(
-        [S[0]],
-        [
-            call(S[1], aten.full.default, [2], 1),
-            call(S[2], aten.full.default, [2], 1),
-            call(S[3], aten.add.Tensor, S[1], S[2]),
-            call(S[4], aten.add.Tensor, S[3], S[0]),
-        ],
-        S[4],
-    )
-    assert len(common_subexpressions(before).calls) == 3
 
 
 SIN_TWICE = [call(S[1], aten.sin.default, S[0]), call(S[2], aten.sin.default, S[0])]

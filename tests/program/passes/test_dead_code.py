@@ -52,13 +52,6 @@ def test_writes_stay_with_the_calls_that_they_use() -> None:
     )  # fmt: skip
 
 
-def test_a_program_that_returns_its_argument_loses_all_calls() -> None:
-    before = program([S[0]], [call(S[1], aten.sin.default, S[0])], S[0])
-    after: Any = dead_code(before)
-    assert after.calls == ()
-    assert after.parameters == (S[0],)
-
-
 READ_BY_NAME = [
     call(S[1], aten.sin.default, S[0]),
     call(S[2], aten.cos.default, S[0]),

@@ -18,20 +18,6 @@ from eagerdecomp.program.passes.view_chains import view_chains
 aten = torch.ops.aten
 
 
-def test_two_permutes_become_one() -> None:
-    before = program(
-        [S[0]],
-        [call(S[1], aten.permute.default, S[0], [2, 0, 1]), call(S[2], aten.permute.default, S[1], [1, 0, -1])],
-        S[2],
-    )
-    assert str(check(view_chains(before))) == (
-        "aten.silu.default(%0):\n"
-        "  %1 = aten.permute.default(%0, [2, 0, 1])\n"
-        "  %2 = aten.permute.default(%0, [0, 2, 1])\n"
-        "  return %2"
-    )  # fmt: skip
-
-
 @given(st.lists(st.permutations([0, 1, 2]), min_size=1, max_size=4), st.lists(st.booleans(), min_size=12, max_size=12))
 def test_random_chains_of_permutes_give_the_same_view(orders: list[list[int]], negative: list[bool]) -> None:
     signs = iter(negative)
@@ -62,19 +48,6 @@ def test_readers_of_an_alias_read_the_tensor(renaming: Any) -> None:
     assert [repr(one) for one in after.calls][2:] == ["%3 = aten.cat.default([%0, %0])", "%4 = aten.clamp.Tensor(%3, max=%0)"]
 
 
-def test_permutes_are_merged_across_aliases() -> None:
-    before = program(
-        [S[0]],
-        [
-            call(S[1], aten.permute.default, S[0], [1, 0]),
-            call(S[2], aten.alias.default, S[1]),
-            call(S[3], aten.permute.default, S[2], [1, 0]),
-        ],
-        S[3],
-    )
-    assert repr(check(view_chains(before)).calls[-1]) == "%3 = aten.permute.default(%0, [0, 1])"
-
-
 def test_a_returned_view_stays_a_separate_tensor() -> None:
     # Eager returns a new tensor for `detach`; the caller must not get the argument itself.
     before = program([S[0]], [call(S[1], aten.detach.default, S[0]), call(S[2], aten.alias.default, S[1])], (S[1], S[2]))
@@ -83,19 +56,6 @@ def test_a_returned_view_stays_a_separate_tensor() -> None:
     x = torch.ones(2)
     one, other = evaluate(after, native, [x])
     assert len({id(x), id(one), id(other)}) == 3
-
-
-def test_permutes_with_another_view_between_are_not_merged() -> None:
-    before = program(
-        [S[0]],
-        [
-            call(S[1], aten.permute.default, S[0], [1, 0]),
-            call(S[2], aten.unsqueeze.default, S[1], 0),
-            call(S[3], aten.permute.default, S[2], [0, 2, 1]),
-        ],
-        S[3],
-    )
-    assert view_chains(before) == before
 
 
 def test_a_program_that_writes_does_not_change() -> None:
