@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from eagerdecomp.profile.charts import Ribbon, Steps, columns, flow, short_name
+from eagerdecomp.profile.charts import Ribbon, Steps, columns, flow
 
 
 def drawn(ribbons: list[Ribbon], most: int = 16) -> ET.Element:
@@ -54,27 +54,6 @@ def test_the_widest_have_their_own_bar_and_the_others_share_one() -> None:
     assert reported(svg, "node")[4] == "6 others: 21 calls"
 
 
-def test_ribbons_of_width_zero_are_drawn() -> None:
-    assert reported(drawn([Ribbon("a", "x", 0, "whole")]), "ribbon") == ["a → x: 0 calls"]
-    assert reported(drawn([]), "ribbon") == []
-
-
-@pytest.mark.parametrize("name", ["</svg><script>x()</script>", "\"'&<b>"])
-def test_names_are_escaped(name: str) -> None:
-    assert reported(drawn([Ribbon(name, name, 1, "apart")]), "ribbon") == [f"{name} → {name}: 1 calls"]
-
-
-def test_short_names() -> None:
-    assert [short_name(op) for op in ("aten.gelu.default", "aten.mul.Tensor", "prims.erf.default")] == [
-        "gelu",
-        "mul.Tensor",
-        "prims.erf",
-    ]
-    long = short_name("aten._scaled_dot_product_flash_attention_for_cpu_backward.default")
-    assert len(long) <= 30
-    assert long.endswith("backward")
-
-
 def test_columns_have_the_position_of_their_time_and_the_height_of_their_count() -> None:
     svg = ET.fromstring(columns(Steps("misses", [4, 0, 2]), [0.0, 1.0, 3.0], 1.0, 4.0, "Misses <&>"))
     rects = [(float(r.get("x") or 0), float(r.get("height") or 0)) for r in svg.iter("rect")]
@@ -82,14 +61,3 @@ def test_columns_have_the_position_of_their_time_and_the_height_of_their_count()
     assert rects[0][1] == pytest.approx(2 * rects[1][1])
     assert [rect.findtext("title") for rect in svg.iter("rect")] == ["0 s: 4", "3.00 s: 2"]
     assert [text.text for text in svg.iter("text")] == ["4", "0 s", "4.00 s"]
-
-
-def test_what_stands_is_a_line() -> None:
-    svg = ET.fromstring(columns(Steps("programs", [1, 2], stands=True), [1.0, 3.0], 1.0, 4.0, "Programs"))
-    (line,) = [one.get("d") for one in svg.iter("path") if one.get("class") == "programs"]
-    assert line == "M0 112H105.0V64.0H315.0V16.0H420"
-
-
-@pytest.mark.parametrize(("values", "starts", "end"), [([], [], 0.0), ([0.0], [0.0], 0.0)])
-def test_no_time_and_no_counts_raise_no_error(values: list[float], starts: list[float], end: float) -> None:
-    assert "nan" not in columns(Steps("hits", values), starts, 0.0, end, "Hits")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +10,10 @@ import pytest
 import torch
 from on_core import CORE
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 import eagerdecomp as ed
 from eagerdecomp.cli.main import main
-from eagerdecomp.host import progress
-from eagerdecomp.insight.compare_mode import _drift
-from eagerdecomp.insight.comparison import BINS, Comparison, Histogram, comparison_text, counted
+from eagerdecomp.insight.comparison import BINS, Histogram, counted
 
 
 def off(x: Tensor) -> Tensor:
@@ -53,29 +47,6 @@ def test_two_right_backends_do_not_diverge() -> None:
     assert found.drift[0].counts[0] == found.drift[0].values == 9
 
 
-def test_a_table_that_does_not_fit_is_a_list_of_the_same_values() -> None:
-    rows = (
-        Histogram("aten.silu.default", "float32", 3, [5, 0, 0, 0, 0, 0, 3, 0], "aten.silu.default(f32[2, 4], f32[2, 4], 1, 2)", 7),
-        Histogram("aten.mul.Tensor", "float16", 1, [9] + [0] * 7),
-    )
-    found = Comparison(("native", "mine"), (), rows, compared=4)
-    assert comparison_text(found, 200) == comparison_text(found) == str(found)
-    widest = max(map(len, str(found).splitlines()))
-    assert widest > 120
-    for width in (80, 100, widest - 1):
-        text = comparison_text(found, width)
-        assert max(map(len, text.splitlines())) <= width
-        words = set(text.replace(",", " ").split())
-        assert {"aten.silu.default", "62.50%", "37.50%", "100.00%", "7", "1", "float16"} <= words
-    assert "NaN in one" not in text  # an empty bin
-
-
-def test_outputs_of_different_dtypes_are_not_compared() -> None:
-    ones = torch.ones(2)
-    assert list(_drift([ones], [ones.double()])) == []
-    assert len(list(_drift([ones], [ones]))) == 1
-
-
 @pytest.mark.full
 def test_the_first_op_that_diverges_is_reported_with_which_of_the_two_is_wrong() -> None:
     for sides in ((CORE, WRONG), (WRONG, "native")):
@@ -89,14 +60,6 @@ def test_the_first_op_that_diverges_is_reported_with_which_of_the_two_is_wrong()
         assert sum(sum(one.counts[1:]) for one in found.drift) > 0
     assert ", wrong " in str(found)
     assert ", eager " not in str(found)
-
-
-def test_ops_after_a_wrong_op_do_not_diverge() -> None:
-    found = ed.compare(lambda: F.silu(torch.ones(3)).exp().sum(), "native", WRONG)
-    assert [one.op for one in found.diverging] == ["aten.silu.default"]
-    rows = {one.op: one for one in found.histograms}
-    assert rows["aten.exp.default"].counts == [3, 0, 0, 0, 0, 0, 0, 0]
-    assert rows["aten.exp.default"].worst_ulps is None
 
 
 def test_ulps_are_counted_in_bins_with_the_worst_call() -> None:
@@ -121,17 +84,6 @@ def test_ulps_are_counted_in_bins_with_the_worst_call() -> None:
     row.take([1] * 8, 7, "first")
     row.take([1] * 8, 3, "second")
     assert (row.values, row.worst, row.worst_ulps) == (16, "first", 7)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.complex64, torch.int32, torch.bool], ids=str)
-def test_every_dtype_is_counted(dtype: torch.dtype) -> None:
-    one = torch.tensor([1, 0, 1]).to(dtype)
-    parts = 6 if dtype.is_complex else 3
-    assert counted(one, one.clone()) == ([parts, 0, 0, 0, 0, 0, 0, 0], None)
-    other = torch.tensor([1, 1, 1]).to(dtype)
-    assert counted(one, other)[0][-2] == 1
-    if dtype.is_floating_point:
-        assert counted(one, torch.nextafter(one, one + 1))[0][1] == 3
 
 
 def test_written_arguments_are_compared() -> None:
@@ -187,7 +139,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "script.py").write_text("import torch\nprint(torch.nn.functional.silu(torch.ones(3)).shape)\n")
     (tmp_path / "ends.py").write_text("import torch\ntorch.ones(3).exp()\nraise SystemExit(7)\n")
     (tmp_path / "empty.py").write_text("pass\n")
-    (tmp_path / "stopped.py").write_text("import torch\ntorch.nn.functional.silu(torch.ones(3))\nraise KeyboardInterrupt\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
@@ -210,48 +161,3 @@ def test_the_exit_code_says_what_was_found(folder: Path, words: list[str], code:
     printed = capfd.readouterr()
     assert "Traceback" not in printed.err
     assert (len(printed.err.splitlines()) in (1, 2)) == (code == 2)
-
-
-def test_the_command_writes_json_and_markdown(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = ["compare", "--against", "two_sides:backend", "--json", "found.json", "--markdown", "found.md", "script.py"]
-    assert main(words) == 1
-    printed = json.loads((folder / "found.json").read_text())
-    assert printed["names"] == ["native", "two_sides:backend"]
-    assert printed["diverging"][0]["op"] == "aten.silu.default"
-    assert printed["diverging"][0]["wrong"] == ["two_sides:backend"]
-    assert [row["counts"][printed["bins"].index("more")] for row in printed["histograms"] if row["op"] == "aten.silu.default"] == [
-        3
-    ]
-    page = (folder / "found.md").read_text()
-    assert "| aten.silu.default | float32 | 1 | 3 |" in page
-    assert "script.py:2" in page
-    assert "the first to diverge: aten.silu.default" in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(("against", "diverging"), [("core", 0), ("two_sides:backend", 1)])
-def test_an_interrupted_script_has_a_report_until_there(
-    folder: Path, against: str, diverging: int, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compare", "--against", against, "--json", "found.json", "stopped.py"]) == 130
-    printed = json.loads((folder / "found.json").read_text())
-    assert (printed["exit_code"], len(printed["diverging"])) == (130, diverging)
-    assert ("the first to diverge: aten.silu.default" in capfd.readouterr().out) is bool(diverging)
-    assert torch._C._len_torch_dispatch_stack() == 0
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.full
-def test_a_terminal_shows_the_progress_of_a_long_script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["compare", "--against", "two_sides:backend", "--json", "found.json", "script.py"]
-    for seconds, shown in ((-1.0, True), (1e6, False)):
-        monkeypatch.setattr(progress, "_SOON_SECONDS", seconds)
-        monkeypatch.setattr(progress, "_REDRAW_SECONDS", 1e6)
-        monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-        assert main(words) == 1
-        line = "calls compared: 1  diverging: 0"
-        assert (f"\r{line}  " in terminal.getvalue()) is shown
-        assert terminal.getvalue().endswith(" \r") is shown  # and was taken away

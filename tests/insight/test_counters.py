@@ -35,17 +35,6 @@ def test_buckets_grow_with_the_run_and_lose_no_count() -> None:
     assert [round(bucket.start / seconds) for bucket in buckets] == list(range(len(buckets)))
 
 
-def test_threads_with_buckets_of_different_lengths_are_summed() -> None:
-    short, long = tally(0), tally(1)
-    called(short, SECOND // 2)
-    for second in range(100):
-        called(long, second * SECOND, "direct")
-    buckets, seconds = buckets_of([short, long], 0)
-    assert sum(bucket.calls for bucket in buckets) == 101
-    (holding,) = [bucket for bucket in buckets if bucket.hits]
-    assert holding.start <= 0.5 < holding.start + seconds
-
-
 def test_a_bucket_has_the_size_of_the_cache_at_its_end() -> None:
     one = tally()
     for second, programs in ((0, 4), (10, 7), (20, None), (30, 6)):
@@ -57,16 +46,6 @@ def test_a_bucket_has_the_size_of_the_cache_at_its_end() -> None:
     quiet = tally()
     called(quiet, 0)
     assert [bucket.programs for bucket in buckets_of([quiet], 3)[0]] == [3]
-
-
-def test_sites_of_all_threads_are_summed_and_the_longest_comes_first() -> None:
-    one, other = tally(0), tally(1)
-    called(one, 0, line=1, taken=10)
-    called(one, 0, line=2, taken=50)
-    called(other, 0, "failed", line=1, taken=10)
-    first, second = sites_of([one, other])
-    assert (first.line, first.calls, first.seconds) == (2, 1, 50e-9)
-    assert (second.line, second.calls, second.hits, second.failed, second.seconds) == (1, 2, 1, 1, 20e-9)
 
 
 def test_sites_beyond_the_limit_are_counted_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -92,16 +91,6 @@ def test_it_shows_the_record() -> None:
         assert reported in said
 
 
-def test_the_first_sentence_depends_on_unsupported_ops() -> None:
-    closed = dataclasses.replace(full(), flows=RECORD.flows[:4], sites=RECORD.sites[:6], unsupported=())
-    assert "Nothing outside the set reached the backend." in page(Digest(closed))
-    refused = dataclasses.replace(closed, sites=(Site(GELU, 0, 1, 0.1, 0.0, 0, refused=1),))
-    assert "1 call had no route to the set; nothing else left it." in page(Digest(refused))
-    ended = dataclasses.replace(closed, metadata=Metadata("a.py", error="ValueError: no\nmore", exit_code=1))
-    assert "The run ended by ValueError: no<" in page(Digest(ended))
-    assert "exit code 3" in page(Digest(dataclasses.replace(closed, metadata=Metadata("a.py", exit_code=3))))
-
-
 def test_the_page_of_an_empty_record() -> None:
     said = words(page(Digest(Record(Metadata()))))
     for reported in (
@@ -131,21 +120,6 @@ def test_a_ribbon_is_of_the_kind_that_its_op_is() -> None:
         f"{eig} \u2192 {MUL}": "tried",
         f"{entered} \u2192 {entered}": "passed",
     }
-
-
-def test_a_run_without_decomposition_has_one_picture_of_all() -> None:
-    direct = Record(Metadata("a.py", seconds=1.0), RECORD.lines, RECORD.sites[2:3], RECORD.flows[2:3])
-    text = page(Digest(direct))
-    assert re.findall(r'data-of="(.*?)"', text) == ["all calls", "all time"]
-    assert "so nothing was looked up" in text
-
-
-@pytest.mark.full
-def test_many_stretches_of_time_are_put_together_and_none_is_lost() -> None:
-    text = page(Digest(large()))
-    hits = re.findall(r'<rect class="hits".*?<title>.*?: (.*?)</title>', text)
-    assert len(hits) <= 240
-    assert sum(int(count.replace(",", "")) for count in hits) == 1200 * 12
 
 
 @pytest.mark.full
@@ -201,14 +175,6 @@ def test_ribbons_and_names_are_within_the_page(width: int, tmp_path: Path) -> No
 
 
 @needs_browser
-def test_one_picture_is_shown_and_the_choice_is_the_reader_s(tmp_path: Path) -> None:
-    ask = """const shown=()=>[...document.querySelectorAll('.flow')].filter(one=>one.checkVisibility()).map(one=>one.dataset.of);
-        const found=[shown()];for(const value of ['time','all']){document.querySelector(`input[value=${value}]`).click();
-        found.push(shown())}return found"""
-    assert visit(written(full(), tmp_path), ask).result == [["changed calls"], ["changed time"], ["all time"]]
-
-
-@needs_browser
 def test_pointing_at_an_op_follows_its_ribbons(tmp_path: Path) -> None:
     ask = """const flow=[...document.querySelectorAll('.flow')].find(one=>one.checkVisibility());
         const node=[...flow.querySelectorAll('.node')].find(one=>one.title.startsWith('aten.gelu.default'));
@@ -250,21 +216,6 @@ def test_the_page_is_written_beside_the_record(kept: Path, capsys: pytest.Captur
     out = capsys.readouterr().out
     assert out.startswith("train.py on OpSet(mine: 9 ops)")
     assert out.endswith("page: run.html\n")
-
-
-def test_the_page_is_written_to_the_given_file(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "run.json", "--html", "other.html", "--json", "facts.json"]) == 0
-    assert (kept.parent / "other.html").exists()
-    assert not (kept.parent / "run.html").exists()
-    assert json.loads((kept.parent / "facts.json").read_text(encoding="utf-8")) == json.loads(json.dumps(Digest(full()).as_dict()))
-    assert main(["report", "run.json", "--html", "-"]) == 0
-    assert capsys.readouterr().out.rpartition("page: other.html\n")[2] == page(Digest(full()))
-
-
-def test_json_alone_writes_no_page(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "run.json", "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out)["total"]["calls"] == 18
-    assert [path.name for path in kept.parent.iterdir()] == ["run.json"]
 
 
 def test_a_record_is_not_overwritten(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
