@@ -11,7 +11,6 @@ from on_core import CORE
 from opaque import OPAQUE
 
 import eagerdecomp as ed
-from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.coverage import dry_run
 from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.rules.no_route import NoRoute
@@ -62,35 +61,6 @@ def test_known_failures_are_skipped_without_other_effects(ops: ed.OpSet, monkeyp
     assert remembered < runs[0]
 
 
-def test_a_failure_inside_a_cycle_is_not_one_outside_of_it() -> None:
-    """sin needs cos, which tries tan before its kernel, and tan needs sin: there it fails, and by itself it does not."""
-
-    @ed.register_decomposition("aten.sin.default")
-    def sin(x: torch.Tensor) -> torch.Tensor:
-        return torch.cos(x)
-
-    @ed.register_decomposition("aten.cos.default")
-    def cos(x: torch.Tensor) -> torch.Tensor:
-        return torch.tan(x)
-
-    @ed.register_decomposition("aten.tan.default")
-    def tan(x: torch.Tensor) -> torch.Tensor:
-        return torch.sin(x)
-
-    @ed.register_decomposition("aten.exp.default")
-    def exp(x: torch.Tensor) -> torch.Tensor:
-        return torch.tan(x)
-
-    mode = ed.EagerDecompMode(ed.infra() | ["prims.cos.default"], rules=[sin, cos, tan, exp])
-    found = dry_run.Rehearsal(mode._runtime.planner)
-    with FakeTensorMode() as fake:
-        x = fake.from_tensor(torch.ones(3))
-    for op in (aten.sin.default, aten.exp.default, aten.tan.default):
-        route = found.route(op, [x], {})
-        assert route is not None
-        assert route.kernels == {"prims.cos.default": 1}
-
-
 def failing(op: Any, *inner: NoRoute) -> NoRoute:
     return NoRoute(op, tuple((None, "", one) for one in inner))  # type: ignore[misc]
 
@@ -98,8 +68,3 @@ def failing(op: Any, *inner: NoRoute) -> NoRoute:
 def test_a_search_ends_at_calls_without_a_route() -> None:
     tree = failing(aten.silu.default, failing(aten.sigmoid.default, failing(OPAQUE)), failing(aten.exp.default))
     assert set(dry_run._ends([tree])) == {OPAQUE, aten.exp.default}
-
-
-def test_a_cycle_is_reported_as_its_functional_aten_op() -> None:
-    circle = failing(aten.fill.Scalar, failing(aten.fill_.Scalar, failing(torch.ops.prims.fill.default, failing(aten.fill.Scalar))))
-    assert set(dry_run._ends([failing(aten.zeros_like.default, circle)])) == {aten.fill.Scalar}

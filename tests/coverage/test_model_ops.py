@@ -11,8 +11,6 @@ import torch
 
 import eagerdecomp as ed
 
-aten = torch.ops.aten
-
 CORE = ed.core_aten()
 
 
@@ -71,23 +69,6 @@ def test_a_step_calls_what_three_eager_steps_call(factory: Any) -> None:
 
 
 @pytest.mark.full
-def test_a_set_that_is_enough_only_for_the_first_step_is_rejected() -> None:
-    first = set(eager_steps(momentum, 1))
-    assert "aten.mul_.Tensor" not in first
-    made = ed.plan(ed.infra() | first, model=momentum)
-    assert [one.op for one in made.failing("closed")] == ["aten.mul_.Tensor"]
-    assert "step 2 calls what those before it do not: aten.mul_.Tensor" in made.notes
-    ops = ed.infra() | first | list(made.to_close)
-    assert not ed.plan(ops, model=momentum).unmet("closed")
-    step = momentum()
-    with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops):
-        step()
-        step()
-        step()
-    assert not seen.outside(ops)
-
-
-@pytest.mark.full
 def test_a_module_runs_twice_without_earlier_gradients() -> None:
     class Counting(torch.nn.Module):
         def __init__(self) -> None:
@@ -137,31 +118,6 @@ def test_ops_of_the_construction_are_reported_and_not_required() -> None:
     assert "no step of the model lacks a kernel; what has no route only builds the model (1 ops, see the note)" in str(small)
 
 
-@pytest.mark.full
-def test_a_model_that_stopped_does_not_lack_nothing() -> None:
-    made = ed.plan(CORE, model=lambda: (lambda x: x.sin() if x.sum().item() else x, torch.ones(3)))
-    assert made.stopped
-    assert not made.failing("closed")
-    assert "nothing is missing" not in str(made)
-    assert "not the whole model was planned" in str(made)
-
-
-@pytest.mark.full
-def test_ops_only_of_the_construction_are_distinguished_from_missing_ops_of_the_step() -> None:
-    made = ed.plan(ed.infra() | ["aten.mul.Tensor"], model=lambda: (lambda x: torch.sin(x * 2), torch.randn(3)))
-    assert [one.op for one in made.failing("closed")] == ["aten.sin.default"]
-    (note,) = [note for note in made.notes if "building the model" in note]
-    assert "calls ops without a route that no step calls (aten.randn.default)" in note
-    assert "nothing is missing" not in str(made)
-
-
-@pytest.mark.full
-def test_ops_that_only_fake_tensors_call_are_not_in_the_plan() -> None:
-    made = ed.plan(CORE, model=adam)
-    assert not [one.op for one in made.ops if one.op.startswith("prim.")]
-    assert not [line for line in str(made).splitlines() if "  passes  " in line and line.startswith("aten.")]
-
-
 def test_an_error_of_the_models_step_propagates() -> None:
     def failing() -> Callable[[], None]:
         def step() -> None:
@@ -172,18 +128,6 @@ def test_an_error_of_the_models_step_propagates() -> None:
     reported = r"the model fails on fake tensors, which have shapes and no values: KeyError: 'no such batch' \(.*model_ops.py:\d+\)"
     with pytest.raises(ed.ArgumentError, match=reported):
         ed.plan(CORE, model=failing)
-
-
-@pytest.mark.full
-def test_if_the_second_step_fails_the_plan_is_that_of_the_first() -> None:
-    def factory() -> Callable[[], None]:
-        batches = iter([torch.randn(3)])
-        return lambda: torch.sin(next(batches))
-
-    made = ed.plan(CORE, model=factory)
-    assert made["aten.sin.default"].calls == 1
-    assert "run 2 of the step fails, so the plan covers only the runs before it: StopIteration" in made.notes[0]
-    assert made.unmet("closed") == ""
 
 
 @pytest.mark.parametrize("net", [torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.BatchNorm1d(2, affine=False))])

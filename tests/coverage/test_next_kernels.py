@@ -41,33 +41,6 @@ def best_of_all(clauses: Clauses, wanted: Collection[str], count: int) -> int:
     return max(len(closure(clauses, chosen) & set(wanted)) for chosen in itertools.combinations(OPS, count))
 
 
-def names(text: str) -> frozenset[str]:
-    return frozenset(text)
-
-
-def test_an_op_is_closed_if_each_call_has_a_route() -> None:
-    clauses = graph(a="b | c", d="b ; c", e="a d")
-    assert closure(clauses, "b") == names("ab")
-    assert closure(clauses, "bc") == names("abcde")
-
-
-def test_a_cycle_and_an_op_without_calls_are_not_closed() -> None:
-    assert closure({**graph(a="b", b="a"), "c": [], "d": [[]]}, "") == names("")
-
-
-def test_the_kernel_that_gives_most_routes_is_first() -> None:
-    choice = choose_kernels(graph(a="x", b="x", c="y"), (), "abcxy", 2, lambda op: 0)
-    assert [(kernel.op, kernel.enables) for kernel in choice.kernels] == [("x", ("a", "b", "x")), ("y", ("c", "y"))]
-    assert choice.exact
-
-
-def test_pairs_of_kernels_that_help_only_together_are_found() -> None:
-    clauses = graph(a="x y", b="x y", c="x y", d="x y", e="z")
-    choice = choose_kernels(clauses, (), "abcdexyz", 2, lambda op: 0)
-    assert {kernel.op for kernel in choice.kernels} == {"x", "y"}
-    assert choice.enabled == choice.bound == 6
-
-
 def test_of_equivalent_kernels_the_avoided_one_is_not_chosen() -> None:
     choice = choose_kernels(graph(a="b", b="a"), (), "ab", 1, "ba".index)
     assert [kernel.op for kernel in choice.kernels] == ["b"]

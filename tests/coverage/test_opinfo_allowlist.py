@@ -80,26 +80,6 @@ def test_if_the_backward_is_not_closed_the_forward_is_still_allowed(infos: list[
 
 
 @pytest.mark.full
-def test_ops_outside_the_plan_are_not_closed(infos: list[Any]) -> None:
-    found = allowlist_of(ed.plan(CORE, ops=["aten.add.Tensor"]), infos)
-    assert set(found.forward) == {"add", "positive"}
-
-
-@pytest.mark.full
-def test_random_state_and_warnings_do_not_change(plan: Plan, infos: list[Any]) -> None:
-    before = torch.get_rng_state()
-    allowlist_of(plan, infos[:2])
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.full
-def test_progress_is_reported(plan: Plan, infos: list[Any]) -> None:
-    done: list[int] = []
-    allowlist_of(plan, infos[:3], step=done.append)
-    assert done == [1, 2, 3]
-
-
-@pytest.mark.full
 def test_torchs_device_tests_run_only_for_closed_ops(plan: Plan, infos: list[Any]) -> None:
     from torch.testing._internal.common_device_type import CPUTestBase, instantiate_device_type_tests, ops
     from torch.testing._internal.common_utils import TestCase

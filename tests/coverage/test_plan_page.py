@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import NARROW, needs_browser, outside_resources, visit
+from browser import NARROW, needs_browser, visit
 
 import eagerdecomp as ed
 from eagerdecomp.coverage.families import OTHER, family
@@ -23,10 +23,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = ed.plan(ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"], ops=ASKED)
     path.write_text(made.to_html(), encoding="utf-8")
     return path
-
-
-def test_it_loads_nothing_from_elsewhere(page: Path) -> None:
-    assert outside_resources(page.read_text(encoding="utf-8")) == []
 
 
 @needs_browser
@@ -102,24 +98,10 @@ def test_many_ops_are_folded_by_family_with_counts_of_each_status(large: Path) -
 
 
 @needs_browser
-def test_without_a_script_every_family_is_open(large: Path, tmp_path: Path) -> None:
-    text = large.read_text(encoding="utf-8")
-    plain = tmp_path / "plain.html"
-    plain.write_text(re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL), encoding="utf-8")
-    assert visit(plain, SHOWN + "return names().length").result == text.count("<details class=op")
-
-
-@needs_browser
 def test_a_search_opens_the_families_of_its_hits_and_closes_them_again(large: Path) -> None:
     ask = """const found=[];for(const text of ['add.tensor','silu.out','']){type(text);
         found.push([shown('family').length,names()])}return found"""
     assert visit(large, SHOWN + ask).result == [[1, ["aten.add.Tensor"]], [1, ["aten.silu.out"]], [4, []]]
-
-
-@needs_browser
-def test_an_address_opens_the_family_of_its_op(large: Path) -> None:
-    ask = SHOWN + "return [names().includes('aten.silu.default'),document.getElementById('aten.silu.default').open]"
-    assert visit(large, ask, fragment="aten.silu.default").result == [True, True]
 
 
 def test_every_op_of_core_aten_has_a_family() -> None:
@@ -139,25 +121,3 @@ def test_it_fits_its_width(page: Path, width: int) -> None:
     ask = """for(const one of document.querySelectorAll('details'))one.open=true;
         return [innerWidth,document.documentElement.scrollWidth]"""
     assert visit(page, ask, width=width).result == [width, width]
-
-
-@needs_browser
-@pytest.mark.parametrize("width", [1280, NARROW])
-def test_a_shape_is_not_broken_and_calls_are_distinguished(page: Path, width: int) -> None:
-    ask = """for(const one of document.querySelectorAll('details'))one.open=true;
-        const calls=[...document.querySelectorAll('.call code')];const short=calls.filter(one=>one.textContent.length<12);
-        return {lines:short.map(one=>Math.round(one.getBoundingClientRect().height/18)),
-        apart:[...document.querySelectorAll('.call')].filter(one=>one.children.length>1).map(one=>
-        one.children[0].getBoundingClientRect().bottom<=one.children[1].getBoundingClientRect().top+1)}"""
-    found = visit(page, ask, width=width).result
-    assert found["lines"]
-    assert set(found["lines"]) == {1}
-    assert found["apart"]
-    assert all(found["apart"])
-
-
-@needs_browser
-def test_it_follows_the_dark_colour_scheme(page: Path) -> None:
-    ask = "return getComputedStyle(document.body).backgroundColor"
-    assert visit(page, ask).result == "rgb(255, 255, 255)"
-    assert visit(page, ask, dark=True).result != "rgb(255, 255, 255)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ from on_core import CORE
 from opaque import OPAQUE
 
 import eagerdecomp as ed
-from eagerdecomp.cli.main import main
-from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.coverage.user_rules import with_rules
 from eagerdecomp.planner.rule_calls import load_calls
 
@@ -53,13 +50,6 @@ def test_calls_that_a_rule_declines_use_the_next_rule() -> None:
 
 
 @pytest.mark.full
-def test_a_set_without_the_kernel_that_a_rule_calls_lacks_it() -> None:
-    made = ed.plan(ed.infra() | ["aten.sigmoid.default"], ops=[IGAMMA], rules=[igamma])
-    assert "aten.mul.Tensor" in made[IGAMMA].missing
-    assert ed.plan(ed.infra() | ["aten.sigmoid.default", "aten.mul.Tensor"], ops=[IGAMMA], rules=[igamma]).counts == {"closed": 1}
-
-
-@pytest.mark.full
 def test_a_rule_for_an_op_without_recorded_calls_is_reported() -> None:
     @ed.register_decomposition(OPAQUE)
     def opaque(x: torch.Tensor) -> torch.Tensor:
@@ -97,37 +87,3 @@ def test_no_kernel_runs_while_a_rule_is_tried() -> None:
     assert torch.Tensor not in seen
     assert all(call.by_rule["user"] == {"aten.mul.Tensor": 1} for call in found["aten.silu.default"].calls)
     assert len(seen) == len(found["aten.silu.default"].calls)
-
-
-@pytest.mark.full
-def test_the_minimal_opset_uses_them_too() -> None:
-    assert ed.minimal_opset([GAMMAINC]).necessary == ()
-    assert "aten.sigmoid.default" not in ed.minimal_opset([GAMMAINC]).ops
-    found = ed.minimal_opset([IGAMMA, "aten.mul.Tensor", "aten.sigmoid.default"], rules=[igamma])
-    assert IGAMMA not in found.ops
-    made = ed.plan(ed.infra() | list(found.ops), ops=[IGAMMA, "aten.mul.Tensor", "aten.sigmoid.default"], rules=[igamma])
-    assert not made.with_status("partly", "missing", "unknown")
-
-
-@pytest.mark.full
-def test_the_command_takes_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "probed_rules.py").write_text(
-        "import eagerdecomp as ed\n"
-        f"@ed.register_decomposition({IGAMMA!r})\n"
-        "def igamma(x, y):\n"
-        "    return x * y\n"
-        "several = [igamma]\n"
-        "size = 3\n",
-        encoding="utf-8",
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "fewer.txt").write_text("\n".join(map(str, FEWER)), encoding="utf-8")
-    asked = ["plan", "--ops", "fewer.txt", "--match", "special_gammainc.default", "--require", "closed"]
-    assert main(asked) == 1
-    assert main([*asked, "--rules", "probed_rules:igamma"]) == 0
-    capsys.readouterr()
-    assert main([*asked, "--rules", "probed_rules:several", "--json", "-"]) == 0
-    assert Plan.from_json(capsys.readouterr().out).counts == {"closed": 1}
-    assert main([*asked, "--rules", "probed_rules:size"]) == 2
-    assert "expected a rule" in capsys.readouterr().err
