@@ -15,7 +15,7 @@ import torch
 
 import eagerdecomp as ed
 import eagerdecomp_script
-from eagerdecomp.cli.arguments import DECLARED, own_words, parser_of
+from eagerdecomp.cli.arguments import DECLARED, parser_of
 from eagerdecomp.cli.arguments.shared import SETS
 from eagerdecomp.cli.commands import bench, run
 from eagerdecomp.cli.main import COMMANDS, main
@@ -75,15 +75,6 @@ def test_bench_needs_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     assert "not in the wheel" in capsys.readouterr().err
 
 
-def test_help_of_run_shows_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["run", "--help"])
-    out = capsys.readouterr().out
-    assert "examples:" in out
-    assert "exit codes:" in out
-    assert "run [options] -m MODULE [ARGS ...]" in out
-
-
 @pytest.mark.parametrize("argv", [["run", "--nonsense", "x.py"], ["run", "--ops"], ["demo", "--steps", "0"]])
 def test_a_wrong_command_line_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
@@ -112,24 +103,6 @@ def test_a_misspelt_option_is_reported_with_a_close_match(capsys: pytest.Capture
     assert "Did you mean" not in capsys.readouterr().err
 
 
-def test_every_line_of_an_error_in_an_imported_module_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "three_faults.py").write_text(
-        "import eagerdecomp as ed\nSET = ed.OpSet(['aten.mull.Tensor', 'aten.addd', 'aten.silo'])\n", encoding="utf-8"
-    )
-    assert main(["opset", "three_faults:SET"]) == 2
-    said = capsys.readouterr().err
-    assert all(f"has no operator '{name}'" in said for name in ("aten.mull.Tensor", "aten.addd", "aten.silo"))
-    assert "(three_faults.py:2)" in said
-
-
-def test_a_misspelt_command_is_reported_with_close_matches(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["runn", "x.py"]) == 2
-    assert "there is no command 'runn'. Did you mean run?" in capsys.readouterr().err
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("words", "code"),
@@ -148,15 +121,6 @@ def test_help_completion_the_version_and_wrong_arguments_import_no_torch(words: 
     if not code:
         expected = {(): "new-backend", ("--help",): "new-backend", ("--version",): f"eagerdecomp {ed.__version__}"}
         assert expected.get(tuple(words), "eagerdecomp") in done.stdout
-
-
-def test_a_script_with_a_syntax_error_is_shown_as_python_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "wrong.py").write_text("def f(:\n", encoding="utf-8")
-    assert main(["run", str(tmp_path / "wrong.py")]) == 1
-    said = capsys.readouterr()
-    assert said.err.splitlines()[-1] == "SyntaxError: invalid syntax"
-    assert str(tmp_path / "wrong.py") in said.err
-    assert "kernel" not in said.out + said.err
 
 
 @pytest.mark.parametrize("option", ["--ops", "--backend"])
@@ -185,24 +149,6 @@ def test_a_script_runs_with_the_kernels_of_a_backend(
     assert "aten.sigmoid.default" in capfd.readouterr().out
 
 
-def test_a_mistake_leaves_no_json_file_behind(tmp_path: Path) -> None:
-    assert main(["run", "--json", str(tmp_path / "facts.json"), "no_such.py"]) == 2
-    assert not (tmp_path / "facts.json").exists()
-
-
-def test_run_decomposes_a_script_and_prints_the_table_at_the_end(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", str(script)]) == 0
-    out = capfd.readouterr().out
-    assert out.index("script done") < out.index("eagerdecomp on OpSet(core_aten")
-    assert value_of(out, "of those outside the set") == "0"
-    assert int(value_of(out, "distinct ops that reached the backend")) > 1
-
-
-def test_run_is_quiet_on_request(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--quiet", str(script)]) == 0
-    assert capfd.readouterr().out == "script done\n"
-
-
 def test_the_json_file_has_the_called_ops_and_those_that_reached_the_backend(script: Path, tmp_path: Path) -> None:
     target = tmp_path / "facts.json"
     assert main(["run", "--quiet", "--json", str(target), str(script)]) == 0
@@ -213,24 +159,6 @@ def test_the_json_file_has_the_called_ops_and_those_that_reached_the_backend(scr
     assert "aten.sigmoid.default" in facts["calls"]["reached"]
     assert facts["ops_outside"] == 0
     assert facts["plain_seconds"] is None
-
-
-def test_run_uses_the_given_op_set(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    ops = tmp_path / "ops.txt"
-    ops.write_text("@core\naten.silu.default  # kept whole\naten.silu_backward.default\n", encoding="utf-8")
-    target = tmp_path / "facts.json"
-    assert main(["run", "--ops", str(ops), "--json", str(target), str(script)]) == 0
-    assert {"aten.silu.default", "aten.silu_backward.default"} <= set(json.loads(target.read_text())["calls"]["reached"])
-    assert "OpSet(ops.txt" in capfd.readouterr().out
-
-
-def test_named_composites_are_kept_and_belong_to_the_set(script: Path, tmp_path: Path) -> None:
-    script.write_text("import torch\ntorch.nn.Linear(2, 2)(torch.ones(3, 2)).sum().backward()\n", encoding="utf-8")
-    target = tmp_path / "facts.json"
-    assert main(["run", "--keep", "aten.linear,aten.dropout", "--json", str(target), str(script)]) == 0
-    facts = json.loads(target.read_text(encoding="utf-8"))
-    assert facts["calls"]["reached"]["aten.linear.default"] == 1
-    assert facts["ops_outside"] == 0
 
 
 @pytest.mark.full
@@ -293,14 +221,6 @@ def test_arguments_after_the_script_are_passed_to_it(script: Path, capfd: pytest
         assert capfd.readouterr().out == f"{rest}\n"
 
 
-def test_options_with_a_value_are_not_taken_for_the_script() -> None:
-    for command in ("run", "blame", "compare"):
-        assert own_words(command, ["--json", "value", "--full-trace", "script.py", "--quiet"]) == 3
-        assert own_words(command, ["--json=value", "-m", "script", "-m"]) == 2
-    for name in ("--ops", "--backend", "--keep", "--record", "--plain-seconds-to"):
-        assert own_words("run", [name, "value", "script.py", "--quiet"]) == 2, name
-
-
 @pytest.mark.parametrize("command", ["run", "blame", "compare"])
 @pytest.mark.parametrize(
     ("words", "late"),
@@ -341,15 +261,6 @@ def test_errors_name_the_option_as_it_was_written(command: str, option: str, cap
         assert {"--ops": "--backend", "--backend": "--ops"}[option] not in said
 
 
-def test_a_module_runs_and_keeps_its_arguments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "a_module.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    assert main(["run", "--quiet", "-m", "a_module", "--quiet", "x"]) == 0
-    assert capfd.readouterr().out == "__main__ ['--quiet', 'x']\n"
-
-
 def test_ops_of_the_scripts_threads_are_decomposed(script: Path, tmp_path: Path) -> None:
     script.write_text(
         "import threading, torch\n"
@@ -378,32 +289,6 @@ def test_a_forked_child_that_exits_prints_no_table_of_its_own(script: Path) -> N
     done = subprocess.run([sys.executable, "-m", "eagerdecomp", "run", str(script)], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("5\n")
     assert done.stdout.count("eagerdecomp on") == 1
-
-
-@pytest.mark.full
-def test_the_table_is_printed_if_the_script_replaces_stdout(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    script.write_text("import io, sys\nsys.stdout = io.StringIO()\nprint('hidden')\n", encoding="utf-8")
-    done = subprocess.run([sys.executable, "-m", "eagerdecomp", "run", str(script)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0
-    assert done.stdout.startswith("eagerdecomp on")
-
-
-@pytest.mark.full
-def test_the_outputs_of_a_script_without_a_seed_differ_and_the_note_says_what_to_type(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    torch.manual_seed(7)  # an earlier test may have set the seed that the script sets below
-    script = tmp_path / "unseeded.py"
-    script.write_text("import torch\nprint(torch.randn(3))\n", encoding="utf-8")
-    assert main(["run", "--baseline", str(script)]) == 0
-    out = capfd.readouterr().out
-    assert "so random calls draw other numbers in each run: 1 (aten.randn 1)." in out
-    assert value_of(out, "random calls with other numbers than eager") == "0"
-    assert out.count("other numbers than eager") == 1
-    assert "\n  torch.manual_seed(0)\n" in out
-    script.write_text("import torch\ntorch.manual_seed(0)\nprint(torch.randn(3))\n", encoding="utf-8")
-    assert main(["run", "--baseline", str(script)]) == 0
-    assert "sets no seed" not in capfd.readouterr().out
 
 
 @pytest.mark.full
@@ -445,16 +330,6 @@ def test_few_modules_are_imported_while_the_runs_of_a_baseline_are_timed(
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert out.startswith("True\n")
     assert value_of(out, "output, against plain eager") == "same output"
-
-
-@pytest.mark.full
-def test_a_failing_baseline_is_reported_and_its_time_not_used(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    script.write_text("import sys, torch\nsys.exit(0 if torch._C._len_torch_dispatch_stack() else 3)\n", encoding="utf-8")
-    assert main(["run", "--baseline", str(script)]) == 0
-    out = capfd.readouterr().out
-    assert "not compared with plain eager: the run in plain eager ended with exit code 3" in out
-    assert "times plain eager" not in out
-    assert "output, against plain eager" not in out
 
 
 def test_a_failed_run_is_not_compared_with_plain_eager(
@@ -580,53 +455,3 @@ def test_a_closed_or_full_stdout_causes_no_traceback() -> None:
     assert (closed.returncode, closed.stderr) == (0, "")
     full = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True, check=False)
     assert (full.returncode, full.stderr) == (1, "eagerdecomp opset: cannot write to stdout: No space left on device\n")
-
-
-@pytest.mark.parametrize(
-    ("words", "typed"),
-    [
-        (["plan", "--ops", "aten.tanh"], "eagerdecomp plan --match aten.tanh"),
-        (["conformance", "core", "--ops", "aten.tanh"], "eagerdecomp conformance MODULE:BACKEND --ops aten.add.Tensor"),
-        (["conformance", "aten.tanh"], "eagerdecomp conformance MODULE:BACKEND --ops aten.add.Tensor"),
-        (["conformance", "eagerdecomp:core_aten", "--ops", "core"], "Leave --ops out to test all kernels of eagerdecomp:core_aten"),
-    ],
-)
-def test_an_op_for_a_set_and_a_set_for_an_op_are_errors_that_say_what_to_type(
-    words: list[str], typed: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words) == 2
-    assert typed in capsys.readouterr().err
-
-
-def test_commands_in_messages_have_the_set_of_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "my ops.txt").write_text("@infra\n", encoding="utf-8")
-    (tmp_path / "named_on_line.py").write_text(
-        "import eagerdecomp as ed\nbad = ed.Backend('bad', ed.core_aten().with_predicate('aten.mul.Tensor', lambda x, y: 1 / 0))\n",
-        encoding="utf-8",
-    )
-    assert main(["explain", "aten.silu", "--ops", "my ops.txt", "--call", "f32[3]"]) == 1
-    out = capsys.readouterr().out
-    assert "eagerdecomp plan --model MODULE:FACTORY --ops 'my ops.txt' --require closed" in out
-    assert "eagerdecomp explain aten.silu.default --ops 'my ops.txt'" in out
-    assert main(["explain", "aten.mul.Tensor", "--ops", "named_on_line:bad", "--call", "f32[3], f32[3]"]) == 1
-    assert "eagerdecomp conformance named_on_line:bad --ops aten.mul.Tensor" in capsys.readouterr().err
-    with pytest.raises(ed.UnsupportedOpError, match="--ops OPS"), ed.EagerDecompMode(ed.infra()):
-        torch.ones(3).exp()
-
-
-def test_explain_knows_the_dtypes_of_a_backend(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "of_float32.py").write_text(
-        "import torch\nimport eagerdecomp as ed\nmine = ed.Backend('mine', ed.core_aten(), dtypes=[torch.float32])\n",
-        encoding="utf-8",
-    )
-    assert main(["explain", "aten.mm", "--ops", "of_float32:mine", "--call", "f32[2, 2], f32[2, 2]"]) == 0
-    assert "goes to the backend's kernel" in capsys.readouterr().out
-    assert main(["explain", "aten.mm", "--ops", "of_float32:mine", "--call", "f64[2, 2], f64[2, 2]"]) == 1
-    assert "torch.float64 is not among the dtypes of backend 'mine'" in capsys.readouterr().out

@@ -45,13 +45,6 @@ def test_a_terminal_shows_the_word_in_colour_and_the_text_unchanged(line: str, w
     assert re.findall(r"\x1b\[\d+m(.*?)\x1b\[0m", shown) == [word]
 
 
-@pytest.mark.parametrize(
-    "line", ["  of those outside the set      0", "  wrong              0  broke a property", "whatever a script prints", ""]
-)
-def test_other_lines_stay_plain(line: str) -> None:
-    assert painted(line, Terminal()) == line
-
-
 def test_output_that_is_not_a_terminal_has_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     line = LINES[0][0]
     assert painted(line, io.StringIO()) == line

@@ -6,15 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from eagerdecomp.cli.main import main
 from eagerdecomp.coverage.plan_report import Plan
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-
-aten = torch.ops.aten
 
 
 @pytest.fixture
@@ -26,9 +22,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "def broken():\n"
         "    raise ValueError('no such net\\nof any size')\n"
         "def mismatched():\n"
-        "    return torch.randn(2) + torch.randn(3)\n"
-        "import eagerdecomp as ed\n"
-        "half = ed.Backend('half', ed.core_aten(), dtypes={torch.float16})\n",
+        "    return torch.randn(2) + torch.randn(3)\n",
         encoding="utf-8",
     )
     (tmp_path / "unreadable_nets.py").write_text("import torch\nnet = torch.nn.(\n", encoding="utf-8")
@@ -51,11 +45,6 @@ def test_the_command_plans_a_model_and_is_a_gate(files: Path, capsys: pytest.Cap
     assert "kernels to write" in printed.out
 
 
-def test_the_command_knows_the_dtypes_of_a_backend(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "--ops", "planned_nets:half", "--model", "planned_nets:mlp", "--require", "closed"]) == 1
-    assert "torch.float32 is not among the dtypes of backend 'half'" in capsys.readouterr().err
-
-
 @pytest.mark.full
 def test_the_command_writes_and_compares(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = ["plan", "--match", r"aten\.silu(_backward)?\.default"]
@@ -70,15 +59,6 @@ def test_the_command_writes_and_compares(files: Path, capsys: pytest.CaptureFixt
     assert "no longer closed: 2" in capsys.readouterr().out
     assert main([*few, "--compare", "old.json", "--require", "no-worse", "--json", "-"]) == 0
     assert Plan.from_json(capsys.readouterr().out).counts == {"closed": 2}
-
-
-@pytest.mark.full
-def test_the_command_compares_a_set_with_core_aten_and_prims(files: Path) -> None:
-    assert main(["plan", "--ops", "few.txt", "--match", "^aten.silu.default", "--html", "plan.html"]) == 0
-    text = Path("plan.html").read_text(encoding="utf-8")
-    assert text.count("<th scope=row") == 3
-    assert "core_aten" in text
-    assert "prims.mul.default" in text
 
 
 @pytest.mark.parametrize(

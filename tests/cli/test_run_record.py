@@ -38,23 +38,6 @@ def test_a_run_writes_its_record_and_its_trace(script: Path, tmp_path: Path, cap
     assert [one["name"] for one in slices if one["cat"] == "op"] == [event.op for event in record.events]
 
 
-def test_the_closing_table_says_where_they_are(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    target, trace = tmp_path / "run.json", tmp_path / "run.trace"
-    assert main(["run", "--record", str(target), "--perfetto", str(trace), str(script)]) == 0
-    out = capfd.readouterr().out
-    assert f"eagerdecomp report {target}" in out
-    assert str(trace) in out
-    assert main(["run", "--quiet", "--record", str(target), str(script)]) == 0
-    assert capfd.readouterr().out == ""
-
-
-def test_the_table_has_the_same_counts_with_and_without_a_record(script: Path, tmp_path: Path) -> None:
-    plain, recorded = tmp_path / "plain.json", tmp_path / "recorded.json"
-    assert main(["run", "--quiet", "--json", str(plain), str(script)]) == 0
-    assert main(["run", "--quiet", "--json", str(recorded), "--record", str(tmp_path / "run.json"), str(script)]) == 0
-    assert json.loads(recorded.read_text())["calls"] == json.loads(plain.read_text())["calls"]
-
-
 @pytest.mark.parametrize(
     ("ending", "code", "error"),
     [
@@ -140,32 +123,6 @@ def test_a_full_device_is_named_after_the_run(script: Path, capfd: pytest.Captur
     )
 
 
-@pytest.mark.full
-def test_calls_that_fell_back_are_in_the_record(script: Path, tmp_path: Path) -> None:
-    ops, target = tmp_path / "ops.txt", tmp_path / "run.json"
-    ops.write_text("@infra\naten.full\naten.sum\naten.expand\n", encoding="utf-8")
-    with pytest.warns(UserWarning, match="runs natively"):
-        assert (
-            main(["run", "--quiet", "--ops", str(ops), "--on-unsupported", "fallback", "--record", str(target), str(script)]) == 0
-        )
-    record = Record.from_json(target.read_text(encoding="utf-8"))
-    reported = {one.op: one for one in record.unsupported}
-    assert reported["aten.silu.default"].native
-    assert ("aten.silu.default",) in reported["aten.silu.default"].kernels_to_add
-
-
-def test_threads_of_the_script_are_in_the_record_by_name(script: Path, tmp_path: Path) -> None:
-    script.write_text(
-        "import threading, torch\nthread = threading.Thread(target=torch.ones, args=(3,), name='loader')\nthread.start()\n",
-        encoding="utf-8",
-    )
-    target = tmp_path / "run.json"
-    assert main(["run", "--quiet", "--record", str(target), str(script)]) == 0
-    record = Record.from_json(target.read_text(encoding="utf-8"))
-    assert record.metadata.threads == ("loader",)
-    assert record.events[0].op == "aten.ones.default"
-
-
 def test_a_file_that_cannot_be_written_is_reported_before_the_run(
     script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,10 +133,3 @@ def test_a_file_that_cannot_be_written_is_reported_before_the_run(
         assert said.out == ""
         assert said.err.startswith(f"eagerdecomp run: {option} ")
         assert said.err.count("\n") == 2
-
-
-def test_a_trace_can_be_written_without_a_record(script: Path, tmp_path: Path) -> None:
-    trace = tmp_path / "run.trace"
-    assert main(["run", "--quiet", "--perfetto", str(trace), str(script)]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.trace", "script.py"]
-    assert "aten.sigmoid.default" in trace.read_text(encoding="utf-8")

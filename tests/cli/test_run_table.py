@@ -41,14 +41,6 @@ def test_the_table_reports_ops_called_reached_and_outside() -> None:
     assert line(FACTS, "of those outside the set") == "0"
 
 
-def test_ops_outside_the_set_are_counted_among_those_that_reached_the_backend_and_named() -> None:
-    facts = replace(FACTS, outside={f"aten.op{n}.default": 1 for n in range(6)})
-    assert line(facts, "distinct ops that reached the backend") == "8"
-    assert (
-        line(facts, "of those outside the set") == "6 (aten.op0.default, aten.op1.default, aten.op2.default, aten.op3.default, ...)"
-    )
-
-
 def test_calls_inside_kernels_are_no_ops_outside_the_set() -> None:
     assert "inside its kernels" not in summary_table(FACTS)
     mine = ed.Backend("mine", ed.infra() | ["aten.square"], {"aten.square": lambda x: x.resolve_conj() * x})
@@ -83,20 +75,6 @@ def test_the_table_fits_the_width_but_for_lines_to_paste(width: int) -> None:
     assert all(name in wrapped for name in ("9 (aten.some_long_name_0.default,", "see below", "1 recorded (cache misses)"))
 
 
-def test_missing_facts_are_named_and_not_shown_as_zero() -> None:
-    facts = replace(FACTS, reached=None, outside=None)
-    assert line(facts, "distinct ops that reached the backend") == "not recorded"
-    assert "outside" not in summary_table(facts)
-    assert summary_json(facts)["ops_outside"] is None
-
-
-def test_the_table_counts_decomposed_calls_and_bypasses_if_any() -> None:
-    label = "calls decomposed"
-    assert line(FACTS, label) == "3 of 4: 2 by linked rules or cached programs, 1 recorded (cache misses)"
-    assert "4 bypassed" in line(replace(FACTS, total=replace(FACTS.total, bypassed=4)), label)
-    assert line(FACTS, "programs in the cache") == "5"
-
-
 def test_all_ops_without_a_route_are_listed_with_a_line_that_adds_all_kernels() -> None:
     ops, x = ed.infra() | ["aten.mul.Tensor"], torch.randn(3)
 
@@ -121,17 +99,6 @@ def test_all_ops_without_a_route_are_listed_with_a_line_that_adds_all_kernels() 
     assert "without a route" not in summary_table(opened)
 
 
-def test_calls_that_fell_back_are_reported() -> None:
-    assert "fell back" not in summary_table(FACTS)
-    assert line(replace(FACTS, total=replace(FACTS.total, fell_back=7)), "calls that fell back to native") == "7"
-
-
-def test_time_is_reported_relative_to_plain_eager_if_measured() -> None:
-    assert line(FACTS, "time, the whole run") == "3.00 s"
-    facts = replace(FACTS, plain_seconds=0.5, timed="median step")
-    assert line(facts, "time, median step") == "3.00 s, 6.00 times plain eager (500.0 ms)"
-
-
 def test_random_calls_are_named_by_packet_in_the_table_and_by_op_in_the_json() -> None:
     assert line(FACTS, "random calls with other numbers than eager") == "0"
     assert "run natively" not in summary_table(FACTS)
@@ -149,18 +116,6 @@ def test_host_random_calls_are_not_among_those_outside_the_set() -> None:
     facts = run_facts(ed.infra(), stats, seen, seconds=1.0)
     assert facts.outside == {"aten.randint.low": 1, "aten.exp.default": 1}
     assert facts.host_random == {"aten.randint.low": 2}
-
-
-def test_rows_of_the_run_come_first_and_notes_last() -> None:
-    lines = summary_table(replace(FACTS, rows=[("loss", "1 -> 0")], notes=["as measured"])).splitlines()
-    assert lines[2].split() == ["loss", "1", "->", "0"]
-    assert lines[-1] == "as measured"
-
-
-def test_values_are_aligned() -> None:
-    body = summary_table(FACTS).splitlines()[2:-1]
-    label = len("random calls with other numbers than eager")
-    assert all(text[label : label + 2] == "  " and text[label + 2] != " " for text in body)
 
 
 def test_the_json_contains_the_facts_of_the_table() -> None:

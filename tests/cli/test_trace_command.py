@@ -16,14 +16,6 @@ import eagerdecomp as ed
 def mlp():
     return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.SiLU()), (torch.randn(4, 8),)
 
-def step():
-    model, (x,) = mlp()
-    def go():
-        loss = model(x).sum()
-        loss.backward()
-        return loss
-    return go
-
 def empty():
     class Net(torch.nn.Module):
         def forward(self, x):
@@ -54,19 +46,6 @@ def test_forward_and_backward_are_printed_with_a_count(capsys: pytest.CaptureFix
     assert "kernel calls of" in out.splitlines()[-1]
 
 
-def test_json_contains_the_graph_and_replaces_the_text(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trace", "trace_nets:mlp", "--forward", "--json", "-"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["kernels"]["aten.addmm.default"] == 1
-    assert "aten.mm.default" not in printed["kernels"]
-    assert "torch.ops.aten.sigmoid.default" in printed["graph"]
-
-
-def test_a_size_can_be_symbolic(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trace", "trace_nets:mlp", "--symbolic", "input=0"]) == 0
-    assert 'addmm: "f32[s' in capsys.readouterr().out
-
-
 def test_named_composites_are_kept_and_named_rules_are_tried_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["trace", "trace_nets:mlp", "--json", "-", "--keep", "aten.linear, aten.relu", "--rules", "trace_nets:hard_silu"]) == 0
@@ -76,11 +55,6 @@ def test_named_composites_are_kept_and_named_rules_are_tried_first(capsys: pytes
     assert printed["kernels"]["aten.gt.Scalar"] == 1
     assert "aten.addmm.default" not in printed["kernels"]
     assert "core_aten | 3 ops" in printed["op_set"], "linear and its out variant, relu's; relu itself is of the set"
-
-
-def test_a_step_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trace", "trace_nets:step"]) == 0
-    assert "return sum_1" in capsys.readouterr().out, "it returns the loss, and its backward is within"
 
 
 @pytest.mark.parametrize(
