@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import eagerdecomp as ed
-from eagerdecomp.runtime.collectives import with_modes_of_here
 
 CORE = ed.core_aten()
 fsdp: Any = torch.ops.fsdp
@@ -56,30 +55,6 @@ def test_a_callback_runs_under_the_modes_of_its_caller_in_any_thread() -> None:
         assert mode.stats()["aten.softplus.default"].decomposed == 1
         assert not seen.outside(CORE)
         assert seen.ops, "nothing reached the backend"
-
-
-def test_a_callback_that_runs_at_once_is_seen_once() -> None:
-    with ed.BackendRecorder() as seen, meeting() as mode:
-        first: torch.futures.Future[Any] = torch.futures.Future()
-        first.set_result(torch.ones(3))
-        first.then(lambda done: F.softplus(done.value())).wait()
-    assert mode.stats()["aten.softplus.default"].calls == 1
-    assert not seen.outside(CORE)
-
-
-def test_without_a_mode_callbacks_are_unchanged() -> None:
-    assert with_modes_of_here(in_a_thread) is in_a_thread
-    depths: list[int] = []
-    with meeting():
-        first: torch.futures.Future[Any] = torch.futures.Future()
-        first.then(lambda done: depths.append(mode_depth()))
-
-    def complete() -> None:
-        first.set_result(None)
-        depths.append(mode_depth())
-
-    in_a_thread(complete)
-    assert depths == [1, 0]
 
 
 def test_an_error_of_a_callback_exits_all_modes_and_is_reported() -> None:

@@ -54,14 +54,6 @@ def test_a_call_that_a_linked_rule_cannot_decompose_goes_to_the_next_rule() -> N
     assert "linked rule" in counts.why_bypassed
 
 
-@pytest.mark.usefixtures("linked_silu")
-def test_if_no_rule_has_a_route_the_error_is_about_the_first() -> None:
-    op_set = ed.core_aten() - ["aten.sigmoid", "aten.exp"]
-    with ed.EagerDecompMode(op_set, cache=ed.ProgramCache()), pytest.raises(ed.UnsupportedOpError) as caught:
-        F.silu(torch.ones(2, 2))
-    assert caught.value.op == "aten.silu.default"
-
-
 def vectors_alone(call: RunnerOf) -> Callable[..., Any]:
     """Return a linked rule that declines all inputs except vectors."""
     sigmoid, mul, others = call(aten.sigmoid.default), call(aten.mul.Tensor), call(aten.silu.default)
@@ -83,22 +75,6 @@ def test_a_call_that_a_linked_rule_declines_goes_to_the_next_rules(monkeypatch: 
     assert not recorder.outside(ed.core_aten())
     counts = mode.stats()["aten.silu.default"]
     assert (counts.calls, counts.hits, counts.misses, counts.bypassed) == (4, 3, 1, 0)
-
-
-def test_a_linked_rule_that_is_recorded_can_decline_a_call() -> None:
-    rule = make_rule(aten.silu.default, Linkable(vectors_alone))
-    assert rule(torch.ones(2, 2)) is NotImplemented
-    assert rule(torch.zeros(2)).tolist() == [0, 0]
-
-
-def test_the_handler_of_an_op_of_the_set_is_its_kernel() -> None:
-    kernel = torch.exp
-    mode = ed.EagerDecompMode(ed.core_aten(), kernels={"aten.exp.default": kernel})
-    with mode:
-        for _ in range(4):  # the results of a kernel's first calls are checked
-            torch.ones(2).exp()
-    assert mode._runtime.entry(aten.exp.default).run is kernel
-    assert mode._runtime.entry(aten.sigmoid.default).run is torch.Tensor.sigmoid
 
 
 def test_a_wrapper_keeps_the_fast_handler_of_cached_programs() -> None:

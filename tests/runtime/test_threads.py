@@ -121,29 +121,6 @@ def test_concurrent_first_calls_store_one_program() -> None:
         assert cache.info().programs == once.misses
 
 
-@pytest.mark.full
-def test_values_are_right_while_the_cache_is_cleared() -> None:
-    cache, stop = ed.ProgramCache(limit_per_op=3), threading.Event()
-    given = _requests(7, 60)
-    wanted = [run(x) for run, x in given]
-
-    def serve() -> None:
-        try:
-            mode = ed.EagerDecompMode(OPS, cache=cache)
-            for (run, x), want in zip(given, wanted, strict=True):
-                with mode:
-                    got = run(x)
-                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
-        finally:
-            stop.set()
-
-    def disturb() -> None:
-        while not stop.wait(0.002):
-            cache.clear()
-
-    _together(serve, serve, disturb)
-
-
 def test_a_mode_is_active_only_on_its_thread() -> None:
     entered, looked = threading.Event(), threading.Event()
     mode = ed.EagerDecompMode(OPS, cache=ed.ProgramCache())

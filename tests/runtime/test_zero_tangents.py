@@ -29,19 +29,14 @@ def zeros(*sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
 CALLS: dict[str, Callable[[], Any]] = {
     "a product": lambda: (zeros(4) * ODD, ODD * zeros(4), zeros(4) * zeros(4)),
     "a product by a number": lambda: (zeros(4) * INF, aten.mul.Scalar(zeros(4), INF)),
-    "a product of a product": lambda: zeros(4) * ODD * ODD,
-    "a product of types": lambda: zeros(4, dtype=torch.int32) * ODD.half(),
     "a product of shapes": lambda: zeros(4, 1) * ODD,
     "a product of a view": lambda: zeros(2, 2).t().reshape(4)[None].expand(3, 4) * ODD,
     "a product of a copy": lambda: (zeros(4).clone() * ODD, zeros(4).double() * ODD, -zeros(4) * ODD),
     "a sum": lambda: (zeros(4) + ODD, ODD + zeros(4), zeros(4) + zeros(4)),
     "a sum with a factor": lambda: (torch.add(zeros(4), ODD, alpha=-2), torch.add(ODD, zeros(4), alpha=INF)),
-    "a sum with a number": lambda: (aten.add.Scalar(zeros(4), -0.0), zeros(4) + 1.5),
-    "a sum of types": lambda: (zeros(4, dtype=torch.int64) + ODD.half(), zeros(4, dtype=torch.float64) + ODD),
     "a difference": lambda: (zeros(4) - ODD, ODD - zeros(4), torch.sub(zeros(4), ODD, alpha=2), ODD[0] - zeros(4)),
     "a quotient": lambda: (zeros(4) / torch.zeros(4), ODD / zeros(4), zeros(4) / zeros(4), zeros(4) / 0.0),
     "a cross product": lambda: (torch.linalg.cross(zeros(3), ODD[:3]), torch.linalg.cross(ODD[:3], zeros(3))),
-    "a dot product": lambda: (torch.dot(zeros(4), ODD), torch.vdot(ODD, zeros(4))),
 }
 
 
@@ -72,11 +67,8 @@ def tangent(function: Callable[..., Tensor], *given: Tensor) -> Tensor:
 
 FORWARD: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "a mean": (lambda x: torch.masked.mean(x, mask=None), (torch.tensor([INF, 1.0]),)),
-    "a product by a number": (lambda x: x * 0.5, (ODD,)),
     "a quotient by a number": (lambda x: x / 2, (ODD,)),
     "a product": (torch.mul, (torch.ones(4), ODD)),
-    "a product the other way": (lambda x, y: y * x, (ODD, torch.ones(4))),
-    "a matrix product": (lambda x, y, z: torch.addmm(z, x[None], y, beta=0.5), (torch.ones(4), ODD[:, None], torch.ones(1, 1))),
     "a likelihood": (
         lambda x, y, z: torch.nn.functional.gaussian_nll_loss(x, y, z, reduction="none"),
         (torch.tensor([1.0, -INF]), torch.tensor([INF, 1.0]), torch.tensor([1.0, INF])),
@@ -92,15 +84,6 @@ def test_tangents_of_infinite_values_equal_eager(name: str, backend: Any) -> Non
     with ed.EagerDecompMode(backend, cache=ed.ProgramCache()):
         for _ in range(3):
             got = tangent(function, *given)
-    same(got, want)
-
-
-@pytest.mark.full
-def test_zero_tensors_with_an_installed_set_equal_eager() -> None:
-    function, given = FORWARD["a mean"]
-    want = tangent(function, *given)
-    with ed.install(CORE, "cpu"):
-        got = tangent(function, *given)
     same(got, want)
 
 
@@ -125,9 +108,3 @@ def test_freed_zero_tensors_are_forgotten() -> None:
     known = Zeros(lambda op, around: None, lambda op: op)
     known.noted(torch.zeros(4))
     assert not known.holds(torch.zeros(4))
-
-
-def test_ops_that_were_not_called_are_not_counted() -> None:
-    with ed.EagerDecompMode(CORE) as mode:
-        tangent(torch.mul, torch.ones(4), ODD)
-    assert all(one.calls for one in mode.stats().values())
