@@ -25,14 +25,6 @@ def test_a_kernel_that_reads_lengths_from_memory_is_not_replayed() -> None:
     assert mode.stats()["aten._pack_padded_sequence.default"].bypassed == len(lengths)
 
 
-def test_a_composite_that_reads_indices_from_memory_is_not_replayed() -> None:
-    # Only in inference mode does the composite reach the mode undecomposed.
-    x = torch.arange(6.0)
-    with torch.inference_mode(), ed.EagerDecompMode(ed.core_aten()):
-        sizes = [[len(part) for part in torch.tensor_split(x, torch.tensor(at))] for at in ([1, 3], [1, 3], [1, 3], [2, 5])]
-    assert sizes == [[1, 2, 3], [1, 2, 3], [1, 2, 3], [2, 3, 1]]
-
-
 def filled_by_numpy(x: torch.Tensor) -> torch.Tensor:
     buffer = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
     buffer.numpy()[:] = x.numpy()

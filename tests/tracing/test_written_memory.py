@@ -56,12 +56,6 @@ def test_nothing_computes_on_a_set_that_computes_nothing(name: str, way: str, mo
     assert not watch.found
 
 
-def test_nothing_computes_a_gradient_on_a_set_that_computes_nothing() -> None:
-    call = _gradient(F.conv2d, (2, 8, 16, 16), (8, 8, 3, 3))
-    with pytest.raises(ed.UnsupportedOpError), ed.EagerDecompMode(IDLE):
-        call()
-
-
 @pytest.mark.parametrize("name", list(CALLS))
 def test_installed_kernels_do_not_compute_either(name: str) -> None:
     function, shapes = CALLS[name]
@@ -95,25 +89,6 @@ def test_compiled_graphs_do_not_compute_either(name: str) -> None:
         compiled(*arguments)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", IN_GRAPHS)
-def test_a_decomposed_program_keeps_what_has_no_route(name: str) -> None:
-    arguments = tuple(randn(shape) for shape in CALLS[name][1])
-    exported = torch.export.export(Call(name), arguments)
-    graph = exported.run_decompositions(ed.decompositions(IDLE)).graph
-    left = {str(node.target) for node in graph.nodes if node.op == "call_function"} - set(map(str, IDLE))
-    assert left & {"aten.convolution.default", "aten.conv3d.default"}
-
-
-def test_such_a_call_falls_back_only_if_it_is_counted() -> None:
-    x, w = randn(1, 8, 8, 8), randn(8, 1, 3, 3)
-    mode = ed.EagerDecompMode(IDLE, on_unsupported="fallback")
-    with pytest.warns(UserWarning, match="runs natively"), mode:
-        got = F.conv2d(x, w, groups=8)
-    assert mode.stats()["aten.convolution.default"].fell_back == 1
-    torch.testing.assert_close(got, F.conv2d(x, w, groups=8))
-
-
 @pytest.mark.parametrize("convolution", [F.conv2d, F.conv_transpose2d])
 def test_without_flip_a_gradient_comes_from_kernels(convolution: Callable[..., Tensor]) -> None:
     call = _gradient(convolution, (2, 8, 16, 16), (8, 8, 3, 3))
@@ -123,16 +98,6 @@ def test_without_flip_a_gradient_comes_from_kernels(convolution: Callable[..., T
     assert not watch.found
     for one, other in zip(got, call(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-
-
-def test_explain_plan_and_the_mode_agree() -> None:
-    x, w = randn(1, 8, 8, 8), randn(8, 1, 3, 3)
-    arguments = (x, w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 8)
-    explained = ed.explain("aten.convolution", *arguments, supported_ops=IDLE)
-    assert explained.verdict.startswith("no route")
-    assert all("used" not in way.verdict.split() for way in explained.rules)
-    planned = ed.plan(IDLE, ops=["aten.convolution.default", "aten._convolution.default"])
-    assert {str(planned[op].status) for op in ("aten.convolution.default", "aten._convolution.default")} == {"missing"}
 
 
 def test_a_call_without_a_route_because_of_its_data_says_nothing_of_other_data() -> None:
