@@ -60,11 +60,6 @@ def order(made: Planner) -> list[str]:
 # -- supported and passthrough --------------------------------------------------------------------------------------------------
 
 
-def test_a_supported_op_runs_its_kernel_and_has_no_rules() -> None:
-    decision = planner([SILU], ours=[OWN], shipped=[CORE], user={SILU: USER}).decide(SILU)
-    assert (decision.kernel, decision.when, decision.passthrough, decision.rules) == (builtin(SILU), None, False, ())
-
-
 def test_a_backends_kernel_replaces_the_native_one() -> None:
     def kernel(x: Any) -> Any:
         return x
@@ -129,15 +124,6 @@ def test_ops_that_need_the_host_exist_and_read_no_tensor() -> None:
 # -- the order of rules -------------------------------------------------------------------------------------------------------
 
 
-def test_an_op_without_rules_has_none_to_try() -> None:
-    decision = planner().decide(SILU)
-    assert (decision.kernel, decision.passthrough, decision.rules) == (None, False, ())
-
-
-def test_without_recorded_calls_our_rules_come_first_then_torchs_in_their_order() -> None:
-    assert order(planner(ours=[OWN], shipped=[COMPOSITE, CORE, TABLE])) == ["own", "composite", "core", "table"]
-
-
 def test_the_users_rule_comes_before_all_others() -> None:
     made = planner(user={SILU: USER}, ours=[OWN], shipped=[CORE], seen={"aten.silu.default": {"core": ({},)}})
     assert order(made) == ["user", "own", "core"]
@@ -177,15 +163,6 @@ def test_a_written_rule_comes_before_the_schema_rule_even_without_recorded_calls
     assert order(planner([MUL], ours=[OWN, rule("schema")], seen=seen)) == ["own", "schema"]
 
 
-def test_costs_are_not_computed_for_a_single_rule() -> None:
-    def costs(op_set: ed.OpSet) -> Any:
-        raise AssertionError("asked")
-
-    made = Planner(ed.Backend("toy", [MUL]), {}, lambda op: [], lambda op: [CORE] if op is SILU else [], costs)
-    assert made.decide(SILU).rules == (CORE,)
-    assert made.decide(MUL).rules == ()
-
-
 def test_fallback_rules_are_created_when_a_call_needs_one() -> None:
     asked: list[Any] = []
 
@@ -213,18 +190,6 @@ def test_fallback_rules_are_created_when_a_call_needs_one() -> None:
 # -- deciding once, and the same way -----------------------------------------------------------------------------------------------
 
 
-def test_a_decision_is_made_once() -> None:
-    asked: list[Any] = []
-
-    def shipped(op: Any) -> list[Rule]:
-        asked.append(op)
-        return [CORE]
-
-    made = Planner(ed.Backend("toy", [MUL]), {}, lambda op: [], shipped, lambda op_set: Costs({}, frozenset(), is_passthrough_name))
-    assert made.decide(SILU) is made.decide(SILU)
-    assert asked == [SILU]
-
-
 def test_planners_of_equal_sets_decide_alike_in_any_order_of_queries() -> None:
     asked = [SILU, aten.gelu.default, aten.native_layer_norm.default, aten.addmm.default, aten.std.correction, aten.stack.default]
     op_set = ed.core_aten() - ["aten.gelu", "aten.native_layer_norm", "aten.addmm"]
@@ -233,15 +198,6 @@ def test_planners_of_equal_sets_decide_alike_in_any_order_of_queries() -> None:
     decided = {op: [str(rule) for rule in one.decide(op).rules] for op in asked}
     assert {op: [str(rule) for rule in other.decide(op).rules] for op in reversed(asked)} == dict(reversed(decided.items()))
     assert all(decided.values())
-
-
-def test_shipped_costs_are_numbers_of_kernel_calls() -> None:
-    costs = shipped_costs(ed.core_aten())
-    assert costs.of("aten.mul.Tensor") == 1
-    assert costs.of("prim.device.default") == 0
-    assert costs.of("aten.silu.default") == 2
-    assert costs.of("aten.silu.default") < shipped_costs(ed.core_aten() - ["aten.sigmoid"]).of("aten.silu.default")
-    assert costs.of("aten.nosuch.default") == float("inf")
 
 
 def test_every_first_rule_of_ours_has_a_route_on_core_aten() -> None:
@@ -259,17 +215,6 @@ def test_every_first_rule_of_ours_has_a_route_on_core_aten() -> None:
         one for one in firsts if one[1] in ("own", "own-linked", "schema", "schema-linked") and by_footprints.has_no_route(*one)
     ] == []
     assert shipped_costs(ops).has_no_route("aten.no_such_op", "own") is False
-
-
-def test_smaller_sets_use_recorded_calls() -> None:
-    assert shipped_costs(ed.infra()).has_no_route("aten._softmax_backward_data.default", "own-linked")
-    assert not shipped_costs(ed.core_aten() - ["aten.add.Tensor"]).has_no_route("aten.silu.default", "own-linked")
-
-
-def test_calls_that_a_linked_rule_declines_try_all_other_rules_also_for_a_prim_of_the_same_op() -> None:
-    with ed.EagerDecompMode(ed.prims(), cache=ed.ProgramCache()):
-        made = torch.tensor(3.0).unfold(0, 1, 1)  # 0-dim: our rule declines it
-    assert made.tolist() == [3.0]
 
 
 def test_prims_as_strided_raises_no_warning_about_typed_storage() -> None:

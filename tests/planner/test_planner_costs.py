@@ -84,13 +84,6 @@ def test_a_choice_by_size_runs_in_the_mode() -> None:
     assert "own" in calls
 
 
-def test_tables_are_interpolated() -> None:
-    costs = ed.Backend("toy", [MUL, EXP], costs={MUL: {100: 1.0, 300: 2.0}}).costs
-    assert costs is not None
-    assert [costs(MUL, size) for size in (1, 100, 200, 300, 600)] == [1.0, 1.0, 1.5, 2.0, 4.0]
-    assert costs(EXP, 200) == 1.5
-
-
 _BAD_SIZES = ({0: 1.0}, {1.5: 1.0}, {"many": 1.0}, {math.inf: 1.0}, {10**400: 1.0}, {1: 1.0, "1": 5.0})
 _BAD_SECONDS = ({1: math.nan}, {1: math.inf}, {1: -1.0}, {1: None}, {1: 10**400})
 
@@ -114,9 +107,3 @@ def test_a_cost_function_returns_seconds(seconds: Any) -> None:
     mode = ed.EagerDecompMode(ed.Backend("toy", ed.core_aten(), costs=lambda op, size: seconds), cache=ed.ProgramCache())
     with mode, pytest.raises(ed.ArgumentError, match=r"costs\('aten\.\w+\.\w+', \d+\) returned"):
         torch.nn.functional.silu(torch.ones(3))
-
-
-def test_costs_are_kept_when_a_backend_is_extended() -> None:
-    backend = ed.Backend("toy", ed.core_aten(), costs=growing)
-    mode = ed.EagerDecompMode(backend, keep=["aten.gelu"], kernels={EXP: torch.exp})
-    assert mode.backend.costs is backend.costs is not None

@@ -13,14 +13,13 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp._torch.ops import is_dispatched, op_named, op_names
+from eagerdecomp._torch.ops import op_named, op_names
 from eagerdecomp.coverage.record_rule import calls_of
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.ops.backend import as_backend
 from eagerdecomp.ops.shipped_data import nearest_release, shipped_data
 from eagerdecomp.planner import rule_calls
-from eagerdecomp.planner.planner import planner_of, shipped_costs
-from eagerdecomp.planner.rule_calls import FILE, load_calls, load_footprints
+from eagerdecomp.planner.planner import shipped_costs
+from eagerdecomp.planner.rule_calls import FILE, load_calls
 from eagerdecomp.rules.rule import Rule
 
 SILU = "aten.silu.default"
@@ -84,13 +83,6 @@ def test_all_rules_make_their_recorded_calls() -> None:
     assert [one for one in tried if one[2] != one[3]] == []
 
 
-def test_two_rules_of_an_op_have_their_own_footprints() -> None:
-    """Regression: calls of a linked and a recorded rule of the same source were mixed up."""
-    found = load_footprints()["aten.upsample_bilinear2d.default"]
-    assert {"own", "own-linked"} <= found.keys()
-    assert found["own"] != found["own-linked"]
-
-
 @pytest.mark.full
 def test_a_changed_rule_is_unknown_to_the_planner_and_run_by_plan(monkeypatch: pytest.MonkeyPatch, read_again: None) -> None:
     before = ed.plan(ed.core_aten(), ops=[SILU])[SILU]
@@ -107,11 +99,6 @@ def test_a_changed_rule_is_unknown_to_the_planner_and_run_by_plan(monkeypatch: p
     assert {costs.rank_of_rule(SILU, key)[0] for key in keys} == {1}  # 2 is unknown, 3 is not closed
     after = ed.plan(ed.core_aten(), ops=[SILU])[SILU]
     assert [replace(route, ops={}) for route in after.routes] == [replace(route, ops={}) for route in before.routes]
-
-
-def test_a_removed_rule_is_not_in_the_recorded_calls(monkeypatch: pytest.MonkeyPatch, read_again: None) -> None:
-    monkeypatch.setattr(rule_calls, "our_rules", lambda op: ())
-    assert not any(key.startswith(("own", "schema")) for call in load_calls()[SILU].calls for key in call.by_rule)
 
 
 def test_the_file_is_read_an_op_at_a_time() -> None:
@@ -150,12 +137,6 @@ def test_the_calls_of_another_release_are_those_of_ops_that_this_torch_has(
     found = load_calls()
     assert SILU not in found
     assert SILU.replace("silu", "gelu") in found
-
-
-def test_an_op_that_only_torchscript_has_can_be_asked_for_rules() -> None:
-    only_there = torch.ops.aten.split.str
-    assert not is_dispatched(only_there)
-    assert planner_of(as_backend(ed.core_aten())).decide(only_there).rules == ()
 
 
 def test_recorded_gradients_are_the_ops_that_autograd_calls() -> None:
