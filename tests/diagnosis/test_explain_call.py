@@ -101,11 +101,6 @@ def test_the_text_fits_a_width_and_loses_no_word() -> None:
     assert all(len(line) <= 60 or len(line.split()) == 1 for line in before.splitlines())
 
 
-def test_the_first_line_names_the_backend() -> None:
-    mine = ed.Backend("mine", ["aten.silu.default"])
-    assert str(ed.explain("aten.silu", supported_ops=mine)).startswith("aten.silu.default on Backend('mine', OpSet(")
-
-
 def test_the_effect_of_passes_is_shown() -> None:
     @ed.register_decomposition("aten.hardswish.default")
     def twice(x: Tensor) -> Tensor:
@@ -119,19 +114,6 @@ def test_the_effect_of_passes_is_shown() -> None:
     assert explanation.after.count("exp") == 1
     assert "aten.mul.Tensor" in explanation.direct
     assert "after the passes (common_subexpressions leaves 3" in str(explanation)
-
-
-def test_a_rejected_rule_says_why() -> None:
-    @ed.register_decomposition("aten.hardswish.default")
-    def declines(x: Tensor) -> Any:
-        x.cos()
-        return NotImplemented
-
-    explanation = ed.explain("aten.hardswish", torch.ones(3), rules=[declines])
-    assert explanation.tree is not None
-    assert [way.verdict for way in explanation.tree.ways] == ["does not cover this call", "used"]
-    assert "aten.cos.default" not in explanation.kernels
-    assert "not by user rule" in str(explanation)
 
 
 def test_nested_rules_are_below_the_call_that_they_decompose() -> None:
@@ -172,12 +154,6 @@ def test_an_error_keeps_its_lines_which_are_to_paste() -> None:
     assert " ".join(explanation.verdict.split()) in " ".join(text.split())
 
 
-def test_without_arguments_an_op_that_no_rule_decomposes_has_no_route() -> None:
-    explanation = ed.explain("aten.silu", supported_ops=ed.infra())
-    assert {way.verdict for way in explanation.rules} == {"none of its recorded calls decomposes to the set"}
-    assert explanation.verdict.startswith("no route for the recorded calls")
-
-
 @pytest.mark.parametrize(("op", "call"), [("aten.uniform_", "f32[3]"), ("aten.t", "f32[2, 3]"), ("aten.t", "f32[2]")])
 def test_without_arguments_a_verdict_holds_for_calls_with_and_without_a_route(op: str, call: str) -> None:
     """On this set, `uniform_` has a route for empty tensors only, and `t` for vectors only."""
@@ -198,43 +174,6 @@ def test_arguments_and_random_state_do_not_change() -> None:
     leaf = torch.ones(3, requires_grad=True)
     assert ed.explain("aten.silu", leaf).kernels
     assert leaf.grad_fn is None
-
-
-def test_an_uncached_call_says_why() -> None:
-    @ed.register_decomposition("aten.hardswish.default", effects=True)
-    def noisy(x: Tensor) -> Tensor:
-        return x + 1
-
-    explanation = ed.explain("aten.hardswish", torch.ones(3), rules=[noisy])
-    assert explanation.verdict.startswith("decomposed again at every call: user rule")
-
-
-def test_the_arguments_select_the_overload() -> None:
-    assert explained("aten.mul", "f32[2], 3", supported_ops=PRIMS).op == "aten.mul.Tensor"
-    assert explained("aten.silu", "f32[2], out=f32[2]").op == "aten.silu.out"
-    assert explained(aten.silu, "f32[2]").op == "aten.silu.default"  # type: ignore[arg-type]
-    for op, text, words in (
-        ("aten.add", "", "aten.add has several overloads. Name one of aten.add.Tensor"),
-        (
-            "aten.add",
-            "f32[2]",
-            r"no overload of aten.add takes these arguments. Pass those of one of its overloads\n  aten.add.Tensor\(Tensor self, ",
-        ),
-        (
-            "aten.sum",
-            "f32[2], 'x'",
-            r"one of its overloads\n(?s:.*)\n  aten.sum.default\(Tensor self, \*(?s:.*); not listed: 2 overloads with out=$",
-        ),
-        ("aten.silu.default", "f32[2], 3", "2 are given by position, of at most 1"),
-        ("aten.silu.default", "f32[2], self=3", "argument 'self' is given twice"),
-        ("aten.silu.default", "f32[2], alpha=3", "it has no argument 'alpha'"),
-        ("aten.mse_loss.default", "f32[2]", "argument 'target' is missing"),
-        ("aten.silu.default", "'x'", "self is a tensor, not 'x'"),
-        ("aten.cat.default", "f32[2]", "tensors is a list of tensors"),
-        ("aten.sillu", "f32[2]", "Did you mean aten.silu"),
-    ):
-        with pytest.raises(ed.OpSetError, match=words):
-            explained(op, text)
 
 
 # -- a live mode -----------------------------------------------------------------------------------------------------------------
@@ -292,43 +231,6 @@ def test_the_command_prints_the_tree_the_kernels_and_the_program(tmp_path: Path,
     facts = json.loads(target.read_text(encoding="utf-8"))
     assert facts["kernels"] == {"aten.sigmoid.default": 1, "aten.mul.Tensor": 1}
     assert facts["tree"]["steps"][0]["kernel"] is True
-
-
-def test_given_rules_are_tried_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    text = 'import eagerdecomp as ed\n@ed.register_decomposition("aten.silu.default")\ndef mine(x):\n    return x * 2\n'
-    (tmp_path / "explain_rules.py").write_text(text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    assert main(["explain", "aten.silu", "--call", "f32[3]", "--rules", "explain_rules:mine"]) == 0
-    out = capsys.readouterr().out
-    assert "user rule explain_rules.mine" in out
-    assert "aten.sigmoid" not in out.partition("kernel calls")[2]
-
-
-def test_a_call_without_a_route_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "aten.mm", "--call", "f32[2, 2], f32[2, 2]", "--ops", "infra"]) == 1
-    assert "no route: aten.mm.default is not in OpSet(infra" in capsys.readouterr().out
-
-
-def test_running_statistics_do_not_change_although_no_schema_marks_them() -> None:
-    mean, variance = torch.zeros(3), torch.ones(3)
-    ed.explain("aten.native_batch_norm", torch.randn(4, 3), None, None, mean, variance, True, 0.1, 1e-5, supported_ops=ed.prims())
-    ed.explain("aten.native_batch_norm", torch.randn(4, 3), None, None, mean, variance, True, 0.1, 1e-5)
-    assert torch.equal(mean, torch.zeros(3))
-    assert torch.equal(variance, torch.ones(3))
-
-
-def test_a_storage_is_reported_by_its_length() -> None:
-    explanation = str(ed.explain("aten.as_strided_", torch.randn(300, 300), [4], [1]))
-    assert len(explanation) < 10_000
-    assert "storage of 360000 bytes" in explanation
-
-
-def test_a_call_that_makes_a_sparse_tensor_is_decomposed_again_each_time() -> None:
-    op, call = "aten.sparse_compressed_tensor.comp_plain_value", "i64[3], i64[2], f32[2], layout=torch.sparse_csr"
-    found = explained(op, call, supported_ops=CORE)
-    assert found.verdict == "decomposed again at every call: it makes a sparse tensor"
-    assert found.rules[0].verdict == "used"
 
 
 @pytest.mark.parametrize(("op", "call"), [("aten.silu.default", "i64[2]"), ("aten.sigmoid_.default", "i64[2]")])

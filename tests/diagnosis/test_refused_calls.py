@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 
 import pytest
@@ -42,22 +41,6 @@ def test_a_refused_call_in_a_rule_names_the_predicate_and_the_rule() -> None:
     assert "accept a refused call" in str(error)
 
 
-def test_a_refused_call_of_the_program_itself() -> None:
-    error = raised(FEW, lambda: x * x)
-    (refused,) = error.refused
-    assert refused.startswith("aten.mul.Tensor(f64[3], f64[3]): its predicate ")
-    assert "called it" not in refused
-    assert str(error).startswith("aten.mul.Tensor is in OpSet(")
-    assert ("aten.mul.Tensor",) not in error.kernels_to_add
-
-
-def test_an_accepted_dtype_is_not_refused() -> None:
-    given = torch.ones(3)
-    with ed.EagerDecompMode(FEW):
-        result = F.silu(given)
-    torch.testing.assert_close(result, F.silu(given))
-
-
 def test_a_dtype_that_the_backend_does_not_take() -> None:
     error = raised(by_dtypes(ed.core_aten()), lambda: F.silu(x))
     (refused,) = error.refused
@@ -76,19 +59,6 @@ def test_a_recorded_rule_reports_the_refused_call() -> None:
     ops = ed.core_aten().with_predicate("aten.erf", lambda x: False)
     error = raised(ops - ["aten.gelu"], lambda: F.gelu(torch.ones(3)))
     assert any(one.startswith("aten.erf.default(f32[3]): its predicate ") for one in error.refused)
-
-
-def test_the_error_survives_pickling() -> None:
-    error = raised(FEW, lambda: F.silu(x))
-    copied = pickle.loads(pickle.dumps(error))
-    assert (copied.refused, str(copied)) == (error.refused, str(error))
-
-
-def test_an_explanation_says_why_there_is_no_route() -> None:
-    with ed.EagerDecompMode(by_dtypes(ed.core_aten())) as mode:
-        pass
-    assert "not among the dtypes" in str(mode.explain("aten.exp", x))
-    assert "its predicate" in str(ed.explain("aten.silu", x, supported_ops=FEW))
 
 
 def test_preflight_reports_the_refused_call_of_a_gradient() -> None:
