@@ -37,7 +37,7 @@ ELSEWHERE = {
     "cli/commands/bench.py:_run": "a wheel, without the repository: tests/cli/test_cli.py",
     "cli/arguments/shared.py:__call__": "argparse's own error: tests/cli/test_cli.py",
     "cli/arguments/shared.py:positive": "argparse's own error, of the same name as one of ours: tests/cli/test_cli.py",
-    "cli/commands/plan.py:_matching": "an expression of a megabyte: tests/cli/test_cli.py",
+    "cli/commands/plan.py:_matching": "an expression of a megabyte",
     "conformance/devices.py:_there_and_home": "a device that is broken",
     "conformance/devices.py:reached": "a device that is broken",
     "conformance/suite.py:check_again": "a reproducer of another version of the library",
