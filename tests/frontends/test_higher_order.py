@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import eagerdecomp as ed
-from eagerdecomp.profile import RecordingMode
 
 aten = torch.ops.aten
 
@@ -121,17 +120,3 @@ def test_exported_programs_run_on_the_set() -> None:
                 assert_same(list(got.values()), list(want.values()))
                 assert not seen.outside(CORE)
                 assert_same(list(model.state_dict().values()), list(after.values()))
-
-
-@pytest.mark.full
-def test_an_exported_program_is_decomposed_in_the_mode_as_outside_it() -> None:
-    program = torch.export.export(Exported().train(), (rows(4, 8),))
-
-    def calls(decomposed: torch.export.ExportedProgram) -> list[str]:
-        return [str(node.target) for node in decomposed.graph.nodes if node.op == "call_function"]
-
-    want = calls(program.run_decompositions())
-    for mode in (ed.EagerDecompMode(CORE), RecordingMode(CORE)):
-        with mode:
-            assert calls(program.run_decompositions()) == want
-            assert "aten.silu.default" not in mode.stats().ops  # what is traced is not run

@@ -36,18 +36,6 @@ def test_stats_distinguish_misses_from_hits() -> None:
     assert stats.total.calls == sum(one.calls for one in stats.values())
 
 
-def test_data_dependent_routes_run_uncached_and_say_so() -> None:
-    x = torch.tensor([1.0, 0.0, 2.0])
-    with on(CORE, cache=ed.ProgramCache()) as (mode, _):
-        for _ in range(3):
-            assert torch.allclose(x, x)
-        assert torch.equal(torch.masked_select(x, x > 0), torch.tensor([1.0, 2.0]))
-    counts = mode.stats()["aten.allclose.default"]
-    assert (counts.bypassed, counts.hits) == (3, 0)
-    assert "reads the data" in counts.why_bypassed
-    assert "reads the data" in str(mode.stats())
-
-
 def test_a_default_device_does_not_affect_rules() -> None:
     x = torch.ones(3)
     with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()), torch.device("meta"):
