@@ -33,19 +33,6 @@ def reused(before: Program, *arguments: Tensor, without: tuple[OpOverload, ...] 
     return [str(one) for one in after.calls]
 
 
-def test_a_chain_of_calls_reuses_the_memory_of_its_first_result() -> None:
-    before = program(
-        [S[0]],
-        [call(S[1], aten.neg.default, S[0]), call(S[2], aten.exp.default, S[1]), call(S[3], aten.add.Scalar, S[2], 1)],
-        S[3],
-    )
-    assert reused(before, X) == [
-        "%1 = aten.neg.default(%0)",
-        "_ = aten.exp_.default(%1)",
-        "_ = aten.add_.Scalar(%1, 1)",
-    ]
-
-
 @pytest.mark.parametrize(
     ("calls", "result"),
     [

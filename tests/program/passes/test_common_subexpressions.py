@@ -9,31 +9,9 @@ import pytest
 import torch
 from programs import S, call, program
 
-from eagerdecomp.program.ir import check
 from eagerdecomp.program.passes.common_subexpressions import common_subexpressions
 
 aten = torch.ops.aten
-
-
-def test_equal_chains_of_calls_are_merged() -> None:
-    before = program(
-        [S[0]],
-        [
-            call(S[1], aten.sin.default, S[0]),
-            call(S[2], aten.cos.default, S[1]),
-            call(S[3], aten.sin.default, S[0]),
-            call(S[4], aten.cos.default, S[3]),
-            call(S[5], aten.mul.Tensor, S[2], S[4]),
-        ],
-        S[5],
-    )
-    assert str(check(common_subexpressions(before))) == (
-        "aten.silu.default(%0):\n"
-        "  %1 = aten.sin.default(%0)\n"
-        "  %2 = aten.cos.default(%1)\n"
-        "  %5 = aten.mul.Tensor(%2, %2)\n"
-        "  return %5"
-    )  # fmt: skip
 
 
 UNLIKE: list[tuple[Any, Any]] = [

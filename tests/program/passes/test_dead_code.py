@@ -34,24 +34,6 @@ def test_an_unused_call_is_removed_with_the_calls_that_only_it_used() -> None:
     )  # fmt: skip
 
 
-def test_writes_stay_with_the_calls_that_they_use() -> None:
-    before = program(
-        [S[0], S[1]],
-        [
-            call(S[2], aten.neg.default, S[1]),
-            call(None, aten.add_.Tensor, S[0], S[2]),
-            call(S[3], aten.sin.default, S[1]),
-        ],
-        S[0],
-    )
-    assert str(check(dead_code(before))) == (
-        "aten.silu.default(%0, %1):\n"
-        "  %2 = aten.neg.default(%1)\n"
-        "  _ = aten.add_.Tensor(%0, %2)\n"
-        "  return %0"
-    )  # fmt: skip
-
-
 READ_BY_NAME = [
     call(S[1], aten.sin.default, S[0]),
     call(S[2], aten.cos.default, S[0]),
