@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from recorded_runs import FEW, run_recorded, small_net, train
 
-from eagerdecomp.profile import RecordingMode
 from eagerdecomp.profile import mode as recording
 
 # -- time, and bounds ------------------------------------------------------------------------------------------------------------
@@ -43,18 +42,6 @@ def test_the_timeline_is_bounded_and_counts_dropped_events() -> None:
     assert record.events_left_out == stats.total.calls - len(record.events) > 0
     assert sum(site.calls for site in record.sites) == stats.total.calls == 100
     assert run_recorded(run, timeline=0)[0].events == ()
-
-
-@pytest.mark.full
-def test_a_record_does_not_grow_with_the_run() -> None:
-    model = small_net()
-
-    def size(steps: int) -> int:
-        with RecordingMode(FEW, timeline=100) as mode:
-            train(model, [2] * steps)
-        return len(mode.record().to_json())
-
-    assert size(60) < size(6) * 1.5
 
 
 # -- the timeline ----------------------------------------------------------------------------------------------------------------
