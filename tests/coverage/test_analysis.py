@@ -64,14 +64,6 @@ def test_an_op_of_the_set_is_one_kernel_and_others_have_the_kernels_of_their_rul
 
 
 @pytest.mark.full
-def test_an_op_without_a_route_names_the_missing_kernel_which_gives_it_a_route() -> None:
-    name, ops = "aten.special_gammainc.default", CORE - ["aten.erf"]
-    asked = ed.plan(ops, ops=[name])[name]
-    assert (asked.status, asked.missing) == ("missing", ("aten.igamma.default",))
-    assert ed.plan(ops | ["aten.igamma"], ops=[name]).counts == {"closed": 1}
-
-
-@pytest.mark.full
 def test_an_op_whose_route_depends_on_the_call_names_the_calls() -> None:
     ops = ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default", "aten._to_copy.default"]
     seen = {call.example: set(call.by_rule) for call in load_calls()["aten.gelu.default"].calls}
@@ -100,20 +92,6 @@ def test_a_predicate_says_for_which_calls_the_kernel_runs() -> None:
     reported = str(ed.plan(exact, ops=["aten.gelu.default"]))
     assert "the kernel, by its predicate for (f32[10, 10])" in reported
     assert "torch._refs.nn.functional.gelu for (f32[10, 10], approximate='tanh')" in reported
-
-
-@pytest.mark.full
-def test_the_next_kernels_give_routes_to_the_ops_that_the_plan_names(core: Plan) -> None:
-    ops = ed.infra() | ["aten.mul.Tensor"]
-    asked = ["aten.silu.default", "aten.silu_backward.default", "aten.mul_.Tensor", "aten.sigmoid.out"]
-    before = ed.plan(ops, ops=asked, kernels=1)
-    (kernel,) = before.next_kernels
-    after = ed.plan(ops | [kernel.op], ops=asked)
-    enabled = {one.op for one in after.ops if one.status in FINE} - {one.op for one in before.ops if one.status in FINE}
-    assert enabled == set(kernel.enables)
-    assert enabled
-    closed = ed.plan(ops | list(before.to_close), ops=asked)
-    assert not closed.with_status("partly", "missing")
 
 
 # -- that it is so ---------------------------------------------------------------------------------------------------

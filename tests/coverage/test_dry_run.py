@@ -8,16 +8,11 @@ from typing import Any
 import pytest
 import torch
 from on_core import CORE
-from opaque import OPAQUE
 
 import eagerdecomp as ed
-from eagerdecomp.coverage import dry_run
 from eagerdecomp.coverage.plan_report import Plan
-from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.tracing.recorder import Recorder
 from eagerdecomp.tracing.recursion import Chain
-
-aten = torch.ops.aten
 
 
 def net() -> Any:
@@ -59,12 +54,3 @@ def test_known_failures_are_skipped_without_other_effects(ops: ed.OpSet, monkeyp
     }
     assert found.with_status("missing")
     assert remembered < runs[0]
-
-
-def failing(op: Any, *inner: NoRoute) -> NoRoute:
-    return NoRoute(op, tuple((None, "", one) for one in inner))  # type: ignore[misc]
-
-
-def test_a_search_ends_at_calls_without_a_route() -> None:
-    tree = failing(aten.silu.default, failing(aten.sigmoid.default, failing(OPAQUE)), failing(aten.exp.default))
-    assert set(dry_run._ends([tree])) == {OPAQUE, aten.exp.default}

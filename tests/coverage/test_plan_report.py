@@ -74,15 +74,6 @@ def test_the_sentences_about_what_is_missing_agree(ops: list[OpPlan], to_close: 
     assert ("nothing is missing" in text) == (ops[0].status == "closed")
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("ops", [ed.infra(), ed.prims(), random_core_subset(0.5, SEED)])
-def test_counts_after_adding_to_close_are_those_of_a_new_plan(ops: ed.OpSet) -> None:
-    made = ed.plan(ops, kernels=3)
-    assert made.counts_after == ed.plan(ops | made.to_close, kernels=0).counts
-    assert not {"missing", "partly"} & set(made.counts_after)
-    assert ", ".join(f"{count} {status}" for status, count in made.counts_after.items()) in str(made)
-
-
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_the_text_fits_the_width(width: int) -> None:
     made = ed.plan(ed.infra(), ops=["aten.gelu_backward", "aten.silu", "aten.infinitely_differentiable_gelu_backward"])
@@ -211,15 +202,6 @@ class Page(HTMLParser):
 
 
 @pytest.mark.full
-def test_the_page_has_a_part_for_each_op_and_needs_no_other_file(core: Plan) -> None:
-    found = Page(core.to_html())
-    assert {one.op for one in core.ops} <= found.ids
-    assert {link[1:] for link in found.links if link} <= found.ids
-    assert all(link.startswith("#") for link in found.links if link)
-    assert not found.loads
-
-
-@pytest.mark.full
 def test_the_page_shows_each_op_on_all_sets(core: Plan) -> None:
     others = [ed.plan(ed.prims()), ed.plan(ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"])]
     text = core.to_html(others)
@@ -230,7 +212,6 @@ def test_the_page_shows_each_op_on_all_sets(core: Plan) -> None:
     assert "prims.mul.default" in rows[1]
     assert "ends at <a href=#aten." in rows[2]
     assert all("gradient <span class=" in row for row in rows)
-    assert Page(text).ids >= {one.op for one in core.ops}
     assert len(text) < 9e6
 
 
