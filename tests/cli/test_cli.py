@@ -149,18 +149,6 @@ def test_a_script_runs_with_the_kernels_of_a_backend(
     assert "aten.sigmoid.default" in capfd.readouterr().out
 
 
-def test_the_json_file_has_the_called_ops_and_those_that_reached_the_backend(script: Path, tmp_path: Path) -> None:
-    target = tmp_path / "facts.json"
-    assert main(["run", "--quiet", "--json", str(target), str(script)]) == 0
-    facts = json.loads(target.read_text(encoding="utf-8"))
-    assert facts["exit_code"] == 0
-    assert facts["calls"]["called"]["aten.silu.default"] == 1
-    assert "aten.silu.default" not in facts["calls"]["reached"]
-    assert "aten.sigmoid.default" in facts["calls"]["reached"]
-    assert facts["ops_outside"] == 0
-    assert facts["plain_seconds"] is None
-
-
 @pytest.mark.full
 def test_an_op_without_a_route_stops_the_script_or_is_counted(
     script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -178,29 +166,6 @@ def test_an_op_without_a_route_stops_the_script_or_is_counted(
     out = capfd.readouterr().out
     assert int(value_of(out, "calls that fell back to native")) > 0
     assert not value_of(out, "of those outside the set").startswith("0")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("recorded", [False, True])
-def test_with_preflight_a_gradient_without_a_route_stops_the_script_in_the_forward_pass(
-    recorded: bool, script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    ops = tmp_path / "ops.txt"
-    kept = [op for op in ed.core_aten() | ["aten.silu"] if str(op) not in ("aten.sigmoid.default", "aten.exp.default")]
-    ops.write_text("\n".join(map(str, kept)), encoding="utf-8")
-    script.write_text(
-        "import torch\nx = torch.ones(3, requires_grad=True)\n"
-        "y = torch.nn.functional.silu(x)\nprint('forward done')\ny.sum().backward()\n",
-        encoding="utf-8",
-    )
-    options = ["--ops", str(ops), *(["--record", str(tmp_path / "run.json")] if recorded else [])]
-    for asked in (False, True):
-        assert main(["run", *options, *(["--preflight"] if asked else []), str(script)]) == 1
-        captured = capfd.readouterr()
-        assert ("forward done" in captured.out) is not asked
-        assert ("UnsupportedGradientError: aten.silu.default was called" in captured.err) is asked
-        assert ("without --preflight, backward() raises instead" in captured.out) is asked
-        assert "aten.silu_backward.default" in captured.err
 
 
 @pytest.mark.parametrize(("ending", "code"), [("raise SystemExit(7)", 7), ("1 / 0", 1), ("raise KeyboardInterrupt", 130)])
@@ -259,6 +224,27 @@ def test_errors_name_the_option_as_it_was_written(command: str, option: str, cap
         said = capsys.readouterr().err
         assert f"{option} {value}: " in said
         assert {"--ops": "--backend", "--backend": "--ops"}[option] not in said
+
+
+@pytest.mark.full
+def test_with_preflight_a_gradient_without_a_route_stops_the_script_in_the_forward_pass(
+    script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ops = tmp_path / "ops.txt"
+    kept = [op for op in ed.core_aten() | ["aten.silu"] if str(op) not in ("aten.sigmoid.default", "aten.exp.default")]
+    ops.write_text("\n".join(map(str, kept)), encoding="utf-8")
+    script.write_text(
+        "import torch\nx = torch.ones(3, requires_grad=True)\n"
+        "y = torch.nn.functional.silu(x)\nprint('forward done')\ny.sum().backward()\n",
+        encoding="utf-8",
+    )
+    for asked in (False, True):
+        assert main(["run", "--ops", str(ops), *(["--preflight"] if asked else []), str(script)]) == 1
+        captured = capfd.readouterr()
+        assert ("forward done" in captured.out) is not asked
+        assert ("UnsupportedGradientError: aten.silu.default was called" in captured.err) is asked
+        assert ("without --preflight, backward() raises instead" in captured.out) is asked
+        assert "aten.silu_backward.default" in captured.err
 
 
 def test_ops_of_the_scripts_threads_are_decomposed(script: Path, tmp_path: Path) -> None:

@@ -63,20 +63,6 @@ def test_the_checks_notice_a_wrong_gradient(trained: Demo) -> None:
 
 
 @pytest.mark.full
-def test_random_state_and_threads_of_the_caller_do_not_change() -> None:
-    before, threads = torch.get_rng_state(), torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        demo = Demo(ed.core_aten(), steps=1)
-        demo.train(io.StringIO())
-        demo.facts()
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(threads)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.full
 def test_the_command_prints_progress_and_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "facts.json"
     assert main(["demo", "--steps", "2", "--json", str(target)]) == 0

@@ -129,16 +129,3 @@ def test_the_json_contains_the_facts_of_the_table() -> None:
     assert reported["cache"] == {"hits": 2, "misses": 1, "bypassed": 0, "programs": 5}
     assert reported["calls"]["reached"] == {"aten.mul.Tensor": 3, "aten.sigmoid.default": 3}
     assert reported["calls"]["passthrough"] == {"profiler.x.default": 1}
-
-
-def test_facts_come_from_the_modes_counts_and_the_outer_recorder() -> None:
-    ops = ed.OpSet(["aten.mul.Tensor", "aten.sigmoid.default"])
-    seen = BackendRecorder()
-    seen.ops.update({aten.mul.Tensor: 2, aten.exp.default: 1, torch.ops.profiler._record_function_exit._RecordFunction: 1})
-    stats = Stats({"aten.silu.default": OpStats(2), "aten.add.Tensor": OpStats(0), "profiler.x.default": OpStats(1)}, programs=3)
-    facts = run_facts(ops, stats, seen, seconds=1.0)
-    assert facts.called == {"aten.silu.default": 2}
-    assert facts.passthrough == {"profiler.x.default": 1}
-    assert facts.reached == {"aten.mul.Tensor": 2}
-    assert facts.outside == {"aten.exp.default": 1}
-    assert facts.programs == 3
