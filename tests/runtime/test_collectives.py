@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.distributed.fsdp
 from dispatch_recorders import mode_depth
 from torch import Tensor
@@ -80,15 +79,6 @@ def test_an_error_of_a_callback_exits_all_modes_and_is_reported() -> None:
 # -- one process with a group of its own -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def alone() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
-
-
 def methods() -> list[object]:
     return [torch._C.Future.then, torch._C.Future.add_done_callback]
 
@@ -108,18 +98,6 @@ def test_exit_of_the_last_mode_restores_torchs_methods() -> None:
         assert methods() == before
     with second:
         assert methods() != before
-    assert methods() == before
-
-
-@pytest.mark.usefixtures("alone")
-def test_a_mode_that_runs_a_collective_wraps_its_callbacks() -> None:
-    before = methods()
-    with ed.EagerDecompMode(CORE) as mode:
-        work = dist.all_reduce(torch.ones(3), async_op=True)
-        assert work is not None
-        work.get_future().then(lambda done: F.softplus(done.value()[0])).wait()
-    assert mode.stats()["aten.softplus.default"].decomposed == 1
-    assert mode.stats()["c10d.allreduce_.default"].direct == 1
     assert methods() == before
 
 

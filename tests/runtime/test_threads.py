@@ -95,32 +95,6 @@ def test_results_of_many_threads_equal_eager_and_counts_add_up(per_thread: str) 
     assert 0 < cache.info().programs <= sum(one.misses for one in total) <= 6 * before.misses
 
 
-@pytest.mark.full
-def test_concurrent_first_calls_store_one_program() -> None:
-    for number in range(10):
-        cache, x = ed.ProgramCache(), torch.rand(2 + number, 3)
-        modes: list[ed.EagerDecompMode] = []
-        got: list[torch.Tensor] = []
-
-        def call(cache: ed.ProgramCache = cache, x: torch.Tensor = x, modes: list[ed.EagerDecompMode] = modes) -> None:
-            mode = ed.EagerDecompMode(OPS, cache=cache)
-            modes.append(mode)
-            with mode:
-                got.append(torch.linalg.matrix_exp(x.mT @ x))  # noqa: B023 - called at once
-
-        alone = ed.EagerDecompMode(OPS, cache=ed.ProgramCache())
-        with alone:
-            want = torch.linalg.matrix_exp(x.mT @ x)
-        _together(*[call] * 5)
-        for one in got:
-            torch.testing.assert_close(one, want)
-        assert len(got) == 5
-        misses = sum(mode.stats().total.misses for mode in modes)
-        once = alone.stats().total
-        assert once.misses <= misses <= 5 * once.misses
-        assert cache.info().programs == once.misses
-
-
 def test_a_mode_is_active_only_on_its_thread() -> None:
     entered, looked = threading.Event(), threading.Event()
     mode = ed.EagerDecompMode(OPS, cache=ed.ProgramCache())
