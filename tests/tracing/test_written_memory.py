@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, randn
+from torch import randn
 
 import eagerdecomp as ed
 from conformance.memory_watch import MemoryWatch
@@ -20,13 +20,6 @@ from eagerdecomp.tracing.written_memory import WrittenMemory
 aten = torch.ops.aten
 prims_as_strided = torch.ops.prims.as_strided.default
 IDLE = ed.infra() | ["aten.as_strided.default"]  # computes nothing
-
-
-def _gradient(run: Callable[..., Tensor], *shapes: tuple[int, ...]) -> Callable[[], Any]:
-    """Return a call that computes gradients. The forward call runs here, in eager."""
-    inputs = [randn(shape).requires_grad_() for shape in shapes]
-    result = run(*inputs)
-    return lambda: torch.autograd.grad(result, inputs, torch.ones_like(result), retain_graph=True)
 
 
 #: A function, and the shapes of its arguments.
@@ -54,50 +47,6 @@ def test_nothing_computes_on_a_set_that_computes_nothing(name: str, way: str, mo
         function(*arguments)
     watch.check(())
     assert not watch.found
-
-
-@pytest.mark.parametrize("name", list(CALLS))
-def test_installed_kernels_do_not_compute_either(name: str) -> None:
-    function, shapes = CALLS[name]
-    arguments = [randn(shape) for shape in shapes]
-    handle = ed.install(IDLE, "cpu")
-    try:
-        with pytest.raises(ed.UnsupportedOpError):
-            function(*arguments)
-    finally:
-        handle.remove()
-
-
-class Call(torch.nn.Module):
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.function = CALLS[name][0]
-
-    def forward(self, *arguments: Tensor) -> Any:
-        return self.function(*arguments)
-
-
-IN_GRAPHS = ["depthwise", "transposed", "bfloat16", "1d", "3d"]  # what torch can trace
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", IN_GRAPHS)
-def test_compiled_graphs_do_not_compute_either(name: str) -> None:
-    arguments = [randn(shape) for shape in CALLS[name][1]]
-    compiled = torch.compile(Call(name), backend=ed.dynamo_backend(IDLE, cache=ed.ProgramCache()))
-    with pytest.raises(ed.UnsupportedOpError):  # without a watch: Dynamo compiles nothing in a mode
-        compiled(*arguments)
-
-
-@pytest.mark.parametrize("convolution", [F.conv2d, F.conv_transpose2d])
-def test_without_flip_a_gradient_comes_from_kernels(convolution: Callable[..., Tensor]) -> None:
-    call = _gradient(convolution, (2, 8, 16, 16), (8, 8, 3, 3))
-    watch = MemoryWatch(raises=False)
-    with watch, ed.EagerDecompMode(ed.core_aten() - ["aten.flip", "aten.convolution_backward"]):
-        got = call()
-    assert not watch.found
-    for one, other in zip(got, call(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_a_call_without_a_route_because_of_its_data_says_nothing_of_other_data() -> None:
