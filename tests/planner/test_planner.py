@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -215,20 +214,6 @@ def test_every_first_rule_of_ours_has_a_route_on_core_aten() -> None:
         one for one in firsts if one[1] in ("own", "own-linked", "schema", "schema-linked") and by_footprints.has_no_route(*one)
     ] == []
     assert shipped_costs(ops).has_no_route("aten.no_such_op", "own") is False
-
-
-def test_prims_as_strided_raises_no_warning_about_typed_storage() -> None:
-    reported = vars(torch.storage._warn_typed_storage_removal)
-    before = dict(reported)
-    reported.clear()
-    try:
-        with warnings.catch_warnings(), ed.EagerDecompMode(ed.prims(), cache=ed.ProgramCache()):
-            warnings.simplefilter("error")
-            for _ in range(3):
-                assert torch.arange(4.0).as_strided([2], [2]).tolist() == [0, 2]
-    finally:
-        reported.clear()
-        reported.update(before)
 
 
 def test_a_prim_of_the_set_is_called_before_a_rule_decomposes_the_op() -> None:
