@@ -58,19 +58,6 @@ def counting(ops: ed.OpSet = CORE, only: Callable[[OpOverload], bool] = lambda o
 # -- models ---------------------------------------------------------------------------------------------------------------------
 
 
-class Tied(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(11, 8)
-        self.norm = nn.LayerNorm(8)
-        self.head = nn.Linear(8, 11, bias=False)
-        self.head.weight = self.embedding.weight
-
-    def forward(self, tokens: Tensor) -> dict[str, Any]:
-        x = self.norm(self.embedding(tokens))
-        return {"logits": self.head(F.silu(x)), "count": tokens.shape[0], "name": "tied", "hidden": [x, x.mT]}
-
-
 class Broken(nn.Module):
     """A model that Dynamo cannot take whole: it prints, reads numbers, goes by data, and leaves torch."""
 
@@ -104,14 +91,7 @@ class Writing(nn.Module):
         return y, x.t()
 
 
-def convolutional() -> nn.Module:
-    layers = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Hardswish(), nn.MaxPool2d(2), nn.Dropout(0.4)
-    return nn.Sequential(*layers, nn.Conv2d(4, 4, 3, groups=2), nn.GroupNorm(2, 4), nn.Flatten(), nn.LazyLinear(3))
-
-
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
-    "convolutional": (convolutional, lambda: torch.randn(3, 2, 8, 8)),
-    "tied": (Tied, lambda: torch.randint(0, 11, (3, 5))),
     "broken": (Broken, lambda: torch.randn(4, 8)),
     "writing": (Writing, lambda: torch.randn(3, 4)),
 }

@@ -137,18 +137,6 @@ def test_a_mode_around_a_compiled_function_verifies_its_graphs() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("options", [{"rules": [at_run_time]}, {"on_unsupported": "fallback"}])
-def test_a_mode_with_other_rules_says_that_it_did_not_verify(options: dict[str, Any]) -> None:
-    fn = torch.compile(swish, backend=ed.dynamo_backend(WRONG, **options))
-    with ed.EagerDecompMode(WRONG, verify=ALL) as mode:
-        for _ in range(2):
-            fn(rows(4))
-    ((why, graphs),) = mode.verified.skipped.items()
-    assert "verify= to dynamo_backend" in why
-    assert graphs == 2
-
-
-@pytest.mark.full
 def test_a_mode_that_verified_a_graph_is_freed() -> None:
     fn = torch.compile(swish, backend=ed.dynamo_backend(CORE, rules=[at_run_time]))
     mode = ed.EagerDecompMode(CORE, rules=[at_run_time], verify=ALL)
