@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from programs import S, call, native, program
 from torch import Tensor
 
-import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.schema import facts_of, functional_variant
 from eagerdecomp.program.ir import Program, check, evaluate
@@ -109,9 +108,3 @@ def _writers(ops: list[OpOverload]) -> list[OpOverload]:
 
 
 EVERY_WRITER = _writers([*UNARY, *BINARY])
-
-
-def test_programs_of_a_set_without_in_place_kernels_do_not_change() -> None:
-    before = program([S[0]], [call(S[1], aten.neg.default, S[0]), call(S[2], aten.exp.default, S[1])], S[2])
-    _, layouts = layouts_of(before, native, [X])
-    assert reuse(before, layouts, lambda op: op in ed.core_aten()) == before
