@@ -92,23 +92,6 @@ def test_calls_of_a_gradient_have_the_forward_line_and_their_autograd_node() -> 
     assert line_of(record, "aten.ones_like.default") == Line(__file__, third, tanh.function, tanh.text.replace("tanh", "x")[:0] + "z.sum().backward(); third = here()  # fmt: skip  # noqa: E702")  # fmt: skip  # noqa: E501
 
 
-def test_python_code_in_a_backward_pass_has_its_own_line() -> None:
-    class Twice(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            return x * 2
-
-        @staticmethod
-        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-            return F.silu(grad)
-
-    x = torch.ones(3, requires_grad=True)
-    with RecordingMode(CORE) as mode:
-        Twice.apply(x).sum().backward()
-    line = line_of(mode.record(), "aten.silu.default")
-    assert (line.text, line.backward) == ("return F.silu(grad)", "TwiceBackward")
-
-
 # -- outcomes ------------------------------------------------------------------------------------------------------------------
 
 
