@@ -75,30 +75,6 @@ def test_the_table_fits_the_width_but_for_lines_to_paste(width: int) -> None:
     assert all(name in wrapped for name in ("9 (aten.some_long_name_0.default,", "see below", "1 recorded (cache misses)"))
 
 
-def test_all_ops_without_a_route_are_listed_with_a_line_that_adds_all_kernels() -> None:
-    ops, x = ed.infra() | ["aten.mul.Tensor"], torch.randn(3)
-
-    def run(on: ed.OpSet) -> RunFacts:
-        with ed.EagerDecompMode(on, on_unsupported="fallback") as mode:
-            torch.cos(torch.nn.functional.silu(x)) + torch.sin(x) + torch.cos(x)
-        return run_facts(on, mode.stats(), None, seconds=1.0, ops_option="few.txt")
-
-    with pytest.warns(UserWarning, match="runs natively"):
-        facts = run(ops)
-    assert dict(facts.gaps) == {
-        "aten.add.Tensor": 2,
-        "aten.cos.default": 2,
-        "aten.silu.default": 1,
-        "aten.sin.default": 1,
-    }
-    assert summary_json(facts)["gaps"] == facts.gaps
-    assert line(facts, "aten.cos.default") == "2"
-    assert "eagerdecomp plan --model MODULE:FACTORY --ops few.txt --require closed" in summary_table(facts)
-    opened = run(eval(line(facts, "line to paste, which adds them all:"), {"ops": ops}))
-    assert not opened.gaps
-    assert "without a route" not in summary_table(opened)
-
-
 def test_random_calls_are_named_by_packet_in_the_table_and_by_op_in_the_json() -> None:
     assert line(FACTS, "random calls with other numbers than eager") == "0"
     assert "run natively" not in summary_table(FACTS)
