@@ -127,18 +127,6 @@ def test_an_op_that_reads_offsets_gets_a_handler_with_them_in_its_key(monkeypatc
         (lambda x: torch.cat([x, x]), []),
         (lambda x: torch.arange(1, 4), ["handler", "_arange_start"]),
     ],
-    ids=[
-        "one tensor",
-        "the first is a tensor",
-        "a number for a tensor",
-        "a formula",
-        "a kernel of one tensor",
-        "a kernel of two",
-        "a kernel of three",
-        "a kernel with a flag",
-        "a kernel of a list",
-        "no tensor",
-    ],
 )
 def test_a_kernel_has_no_frame_and_a_linked_rule_has_one_around_it(call: Callable[[torch.Tensor], Any], frames: list[str]) -> None:
     seen: list[str] = []

@@ -1,9 +1,4 @@
-"""A cached program never runs for a call that differs in a fact on which the program depends.
-
-Call A runs three times (recorded, compiled, hit), then call B, which differs from A in one fact. B must equal eager. The facts are
-those that a rule may read: shape, strides, dtype, storage offset, identity of arguments, scalars with type and sign, absent tensors
-and lists. `test_key` tests global settings.
-"""
+"""A cached program never runs for a call that differs in a fact on which the program depends: the fuzzer would find it."""
 
 from __future__ import annotations
 
