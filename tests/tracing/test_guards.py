@@ -129,21 +129,6 @@ def test_an_empty_call_does_not_add_guards_to_other_calls() -> None:
     assert mode.stats()[OP].misses <= 3
 
 
-def test_the_promoted_dtype_depends_on_ranks() -> None:
-    """A 0-dim operand does not change the promoted dtype; one with dimensions does."""
-
-    @ed.register_decomposition(OP)
-    def rule(self: Tensor, other: Tensor) -> Any:
-        made = aten.add.Tensor(aten.sum.dim_IntList(self, [0]), other)
-        return aten.neg.default(made) if made.dtype is torch.float64 else made
-
-    x, y = torch.ones(3, dtype=torch.float64), torch.ones(3)
-    with ed.EagerDecompMode(ed.core_aten(), rules=[rule], cache=ed.ProgramCache()):
-        for _ in range(4):
-            assert OP(x, y).tolist() == [4.0, 4.0, 4.0]
-        assert OP(x.view(3, 1), y).tolist() == [-4.0, -4.0, -4.0]
-
-
 # -- facts of what kernels made ---------------------------------------------------------------------------------------------
 
 
