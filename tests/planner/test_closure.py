@@ -60,13 +60,6 @@ def test_costs_do_not_depend_on_earlier_queries(graph: Footprints, supported: se
     assert [solved.of(op) for op in OPS] == [costs(graph, *supported).of(op) for op in OPS]
 
 
-@given(graph=graphs, supported=st.sets(ops))
-def test_a_rule_that_is_not_closed_is_last(graph: Footprints, supported: set[str]) -> None:
-    solved = costs(graph, *supported)
-    pairs = [(op, key) for op in OPS for key in ("core", "table", "unknown")]
-    assert [solved.has_no_route(*pair) for pair in pairs] == [solved.rank_of_rule(*pair)[0] == 3 for pair in pairs]
-
-
 # -- calls, and kernels that are added and taken back ------------------------------------------------------------------
 
 kernels = st.lists(ops, max_size=4)
