@@ -116,15 +116,6 @@ def test_the_effect_of_passes_is_shown() -> None:
     assert "after the passes (common_subexpressions leaves 3" in str(explanation)
 
 
-def test_nested_rules_are_below_the_call_that_they_decompose() -> None:
-    explanation = explained("aten.silu", "f32[3]", supported_ops=CORE - ["aten.sigmoid"])
-    assert explanation.tree is not None
-    (sigmoid,) = [step for step in explanation.tree.steps if step.op == "aten.sigmoid.default"]
-    assert not sigmoid.kernel
-    assert sigmoid.steps[0].op == "prims.neg.default"
-    assert "          prims.neg.default(f32[3])\n            by explicit rule" in str(explanation)
-
-
 def test_a_supported_op_and_one_without_a_route_say_so() -> None:
     assert explained("aten.relu", "f32[2]").verdict == "in the set: goes to the backend's kernel"
     none = explained("aten.mm", "f32[2, 2], f32[2, 2]", supported_ops=ed.infra())

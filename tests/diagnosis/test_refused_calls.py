@@ -49,18 +49,6 @@ def test_a_dtype_that_the_backend_does_not_take() -> None:
     assert not error.hint, "the memory ops are in the set"
 
 
-def test_memory_ops_of_the_set_are_not_called_missing() -> None:
-    error = raised(by_dtypes(ed.core_aten()), lambda: torch.empty(2, dtype=torch.float64))
-    assert "missing" not in str(error)
-    assert error.refused[0].startswith("aten.empty.memory_format([2], dtype=torch.float64")
-
-
-def test_a_recorded_rule_reports_the_refused_call() -> None:
-    ops = ed.core_aten().with_predicate("aten.erf", lambda x: False)
-    error = raised(ops - ["aten.gelu"], lambda: F.gelu(torch.ones(3)))
-    assert any(one.startswith("aten.erf.default(f32[3]): its predicate ") for one in error.refused)
-
-
 def test_preflight_reports_the_refused_call_of_a_gradient() -> None:
     def refuse(*args: object, **kwargs: object) -> bool:
         return False
