@@ -140,28 +140,6 @@ def net() -> tuple[nn.Module, Tensor]:
     return made, torch.randn(5, 6)
 
 
-def trained(**options: Any) -> list[Tensor]:
-    """Return the state after a training run, including the RNG state."""
-    model, x = net()
-    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
-    given = torch.Generator().manual_seed(5)
-    own = {"aten.mul.Tensor": right(aten.mul.Tensor), "aten.native_dropout.default": right(aten.native_dropout.default)}
-    with verifying_mode(own, **options):
-        for _ in range(3):
-            optimizer.zero_grad()
-            noise = torch.empty(5, 4).normal_(generator=given) + torch.randperm(4) + torch.rand(4) + torch.rand(4).bernoulli()
-            (model(x) * noise).square().sum().backward()
-            optimizer.step()
-    left = [*model.state_dict().values(), *(one.grad for one in model.parameters() if one.grad is not None)]
-    return [*left, torch.get_rng_state(), given.get_state()]
-
-
-@pytest.mark.full
-def test_a_verified_run_ends_like_an_unverified_one() -> None:
-    want, have = trained(verify=None), trained(verify=EVERY_CALL)
-    assert all(torch.equal(one, other) for one, other in zip(want, have, strict=True))
-
-
 def test_versions_gradients_and_aliases_equal_those_without_verification() -> None:
     def facts(verify: Any) -> list[Any]:
         base = torch.zeros(4, 4)
