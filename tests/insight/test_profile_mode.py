@@ -179,36 +179,6 @@ def test_threads_are_counted_separately_and_in_total() -> None:
     assert (site.misses, site.hits) == (stats.misses, stats.hits)
 
 
-@pytest.mark.full
-def test_threads_of_autograd_are_recorded() -> None:
-    class Deep(torch.autograd.Function):  # so many backward passes in each other that autograd takes a thread of its own
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor, depth: int) -> torch.Tensor:
-            ctx.depth = depth
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-            if ctx.depth:
-                with torch.enable_grad():
-                    x = torch.ones(3, requires_grad=True)
-                    F.silu(Deep.apply(x, ctx.depth - 1)).sum().backward()
-            return grad, None
-
-    x = torch.ones(3, requires_grad=True)
-    with ed.BackendRecorder() as seen, RecordingMode(CORE) as mode:
-        for _ in range(2):
-            Deep.apply(x, 70).sum().backward()
-    record = mode.record()
-    assert sum(site.calls for site in sites_of(record, "aten.silu_backward.default")) == 140
-    assert sum(flow.calls for flow in record.flows) == seen.ops.total()
-    here, *others = record.metadata.threads
-    assert here == threading.current_thread().name
-    assert others
-    assert len(set(record.metadata.threads)) == len(record.metadata.threads)
-    assert {event.thread for event in record.events} == set(range(len(record.metadata.threads)))
-
-
 def test_a_mode_entered_twice_counts_each_call_and_each_kernel_once() -> None:
     with ed.BackendRecorder() as seen, RecordingMode(CORE) as mode, mode:
         F.silu(torch.ones(3))
