@@ -64,19 +64,6 @@ def test_an_op_of_the_set_is_one_kernel_and_others_have_the_kernels_of_their_rul
 
 
 @pytest.mark.full
-def test_an_op_whose_route_depends_on_the_call_names_the_calls() -> None:
-    ops = ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default", "aten._to_copy.default"]
-    seen = {call.example: set(call.by_rule) for call in load_calls()["aten.gelu.default"].calls}
-    assert {"f32[10, 10]", "f32[10, 10], approximate='tanh'"} <= set(seen)
-    plan = ed.plan(ops | ["aten.add.Tensor", "aten.erf.default"], ops=["aten.gelu.default"])
-    one = plan["aten.gelu.default"]
-    assert one.status == "partly"
-    assert one.depends in str(plan)
-    assert "approximate='tanh'" in one.depends
-    assert "closed for (f32[10, 10])" in one.depends
-
-
-@pytest.mark.full
 def test_a_predicate_says_for_which_calls_the_kernel_runs() -> None:
     floats = (ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"]).with_predicate(
         "aten.sigmoid.default", lambda x: x.dtype is torch.float32

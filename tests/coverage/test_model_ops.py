@@ -69,24 +69,6 @@ def test_a_step_calls_what_three_eager_steps_call(factory: Any) -> None:
 
 
 @pytest.mark.full
-def test_a_module_runs_twice_without_earlier_gradients() -> None:
-    class Counting(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(3))
-            self.runs = 0
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.runs += 1
-            return x * self.weight if self.runs == 1 else torch.sin(x * self.weight)
-
-    made = ed.plan(CORE, model=lambda: (Counting(), torch.randn(3)))
-    called = {one.op: one.calls for one in made.ops if one.calls}
-    assert called["aten.sin.default"] == 1
-    assert "aten.add_.Tensor" not in called
-
-
-@pytest.mark.full
 def test_a_step_runs_three_times_at_most() -> None:
     runs = []
 
