@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -51,13 +50,6 @@ def test_every_command_of_the_table_has_its_own_name_and_help(capsys: pytest.Cap
             main([name, "--help"])
         assert left.value.code == 0
     assert "exit codes" in out
-
-
-def test_bench_accepts_the_options_of_the_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["bench", "--only", "linalg,nothing"])
-    assert left.value.code == 2
-    assert "eagerdecomp bench: error:" in (said := capsys.readouterr().err) and "linalg, scans" in said  # noqa: PT018
 
 
 @pytest.mark.parametrize("words", [["--only", "ops"], ["--json", "j.json"], ["--svg", "s.svg"]])
@@ -386,28 +378,6 @@ def test_the_line_after_random_calls_makes_the_outputs_equal(script: Path, tmp_p
     out = compared(line)
     assert value_of(out, "output, against plain eager") == "same output"
     assert value_of(out, "random calls with other numbers than eager") == "0"
-
-
-@pytest.mark.parametrize(
-    ("words", "hint", "not_hint"),
-    [
-        (["--backend", "my:backend"], '"aten.randint.low"}', "--ops"),
-        (["--ops", "prims"], "printf '%s\\n' @prims aten.randint.low > prims_random.txt", "--backend"),
-        (["--ops", "a b.txt"], "printf '%s\\n' \"$(cat 'a b.txt')\" aten.randint.low > 'a b_random.txt'", "--backend"),
-    ],
-)
-def test_hints_of_a_run_name_the_option_that_was_passed(words: list[str], hint: str, not_hint: str) -> None:
-    args = argparse.Namespace(ops=words[1], words=[*words, "--baseline"], script_words=["t.py", "--ops", "x"])
-    said = "\n".join(run._notes_on_differences({"aten.randint.low": 3}, False, args))
-    assert hint in said
-    assert words[0] in ("--backend", "--ops")
-    assert said.replace("t.py --ops x", "").count(not_hint) == 0
-    assert run._notes_on_differences({}, False, args)[-1] == f"  eagerdecomp blame {words[0]} {shlex.quote(args.ops)} t.py --ops x"
-    assert "by rounding" in run._notes_on_differences({}, True, args)[0]
-    error = ed.UnsupportedOpError("aten.silu.default", "", missing=("aten.silu.default",))
-    (route,) = run._route_notes(error, words[1])
-    assert ("pass --ops FILE" in route) == (words[1] == "prims")
-    assert words[1] in route
 
 
 def test_opset_lists_a_set_in_the_format_that_ops_reads(capsys: pytest.CaptureFixture[str]) -> None:
