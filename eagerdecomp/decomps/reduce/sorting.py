@@ -339,6 +339,8 @@ def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 @rule("aten.isin.Tensor_Scalar")
 def _isin_number(elements: Tensor, test_element: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    if elements.is_complex() or isinstance(test_element, complex):
+        return NotImplemented
     found = aten.ne.Scalar(elements, test_element) if invert else aten.eq.Scalar(elements, test_element)
     return as_contiguous(found)
 

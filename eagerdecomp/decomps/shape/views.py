@@ -105,7 +105,7 @@ def _repeat(self: Tensor, repeats: Sequence[int]) -> Any:
     return aten.view.default(copy, [count * size for count, size in zip(repeats, sizes, strict=True)])
 
 
-@rule("aten.native_channel_shuffle.default")
+@rule("aten.native_channel_shuffle.default", "aten.channel_shuffle.default")
 def _channel_shuffle(self: Tensor, groups: int) -> Any:
     """Copy if there is one channel per group, or one group.
 
@@ -118,11 +118,6 @@ def _channel_shuffle(self: Tensor, groups: int) -> Any:
         return aten.clone.default(self, memory_format=suggested_memory_format(self))
     grouped = aten.reshape.default(self, [shape[0], groups, shape[1] // groups, *shape[2:]])
     return in_format_of(aten.reshape.default(aten.transpose.int(grouped, 1, 2), shape), self)
-
-
-@rule("aten.channel_shuffle.default")
-def _channel_shuffle_of_any(self: Tensor, groups: int) -> Any:
-    return aten.native_channel_shuffle.default(self, groups)
 
 
 # -- their gradients, and other moves -------------------------------------------------------------------------------------------
