@@ -347,7 +347,7 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
     (_as_addr, "addr"),
     (_as_operands_unless_reduced(1), "soft_margin_loss"),
     (_as_operands_unless_reduced(2), "mse_loss smooth_l1_loss"),
-    (as_operands(3), "lerp.Tensor"),
+    (as_operands(3), "lerp.Tensor addcdiv addcmul"),
     (as_operands(3, promotes=False), "where.self"),
     (as_operands_at(1), "polygamma"),
     (as_operands_at(1, 0), "threshold_backward"),
