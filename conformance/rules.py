@@ -78,9 +78,10 @@ PERMITTED = (
         "NaN, infinities and signs of zeros: eager's vector code and its scalar code differ",
     ),
     Permitted(
-        "(special_)?(airy_ai|bessel_.*|spherical_bessel_j0|digamma|psi|polygamma|igammac|gammaincc)_?",
+        "(special_)?(airy_ai|bessel_.*|spherical_bessel_j0|digamma|psi|polygamma|igammac|gammaincc|.*_polynomial_.)_?",
         "values",
-        "eager is less accurate; tests/decomps/special compares with independent mathematics",
+        "eager is less accurate, or rounds in other places; tests/decomps/special compares with independent mathematics",
+        r"off by [\d.]+e-\d\d",
     ),
     Permitted("kthvalue|(nan)?median", "values", "eager does not define which of equal values it means", "result 1"),
     Permitted(
