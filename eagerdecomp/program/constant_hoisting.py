@@ -47,7 +47,8 @@ def hoist(
         always: returns whether an op runs the same kernel at every call.
         arguments: the arguments of a sample call. Tensors that are large for this call are not cached.
     """
-    tensors = [slot for slot in _parameters(program) if any(slot in call.reads() for call in program.calls)]
+    read = {slot for call in program.calls for slot in call.reads()}
+    tensors = [slot for slot in _parameters(program) if slot in read]
     if (
         not tensors
         or not any(_reads_no_tensor(call) for call in program.calls)

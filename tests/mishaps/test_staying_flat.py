@@ -144,6 +144,17 @@ def test_the_work_to_record_and_compile_a_program_is_linear(hook: Any) -> None:
         assert four - two <= 2.2 * (two - one) + 60, (one, two, four)
 
 
+def test_the_work_of_a_call_is_linear_in_the_number_of_its_tensors() -> None:
+    def work(count: int) -> list[int]:
+        numbers = [torch.tensor(float(one)) for one in range(count)]
+        with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
+            return [work_of(lambda: torch.stack(numbers)) for _ in range(4)]
+
+    work(10)
+    for one, two, four in zip(work(40), work(80), work(160), strict=True):
+        assert four - two <= 2.2 * (two - one) + 60, (one, two, four)
+
+
 def test_the_work_of_a_call_does_not_depend_on_earlier_shapes() -> None:
     FakeTensorMode.cache_clear()  # torch caches the results per process, so shapes of earlier tests would cost less
     cache = ed.ProgramCache(limit_per_op=10_000)
