@@ -155,6 +155,30 @@ def test_the_work_of_a_call_is_linear_in_the_number_of_its_tensors() -> None:
         assert four - two <= 2.2 * (two - one) + 60, (one, two, four)
 
 
+LONGER: dict[str, Callable[[int], Any]] = {
+    "adaptive_max_pool1d": lambda n: F.adaptive_max_pool1d(torch.ones(1, 2, 64), n + 3),
+    "adaptive_avg_pool1d": lambda n: F.adaptive_avg_pool1d(torch.ones(1, 2, 64), n + 3),
+    "max_pool1d": lambda n: F.max_pool1d(torch.ones(1, 2, n), 5, 3),
+    "interpolate": lambda n: F.interpolate(torch.ones(1, 2, 64), n + 3, mode="linear"),
+    "linspace": lambda n: torch.linspace(0, 1, n),
+    "tril_indices": lambda n: torch.tril_indices(n, 3),
+    "unfold": lambda n: torch.ones(n).unfold(0, 5, 3) + 1,
+    "cumsum": lambda n: torch.ones(n).cumsum(0),
+    "kron": lambda n: torch.kron(torch.ones(n), torch.ones(3)),
+}
+
+
+@pytest.mark.parametrize("name", LONGER)
+def test_the_work_of_a_call_does_not_grow_with_its_sizes(name: str) -> None:
+    def work(size: int) -> int:
+        with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
+            return sum(work_of(lambda: LONGER[name](size)) for _ in range(3))
+
+    work(100)
+    few, many = work(200), work(20_000)
+    assert many <= 1.3 * few + 200, (few, many)
+
+
 def test_the_work_of_a_call_does_not_depend_on_earlier_shapes() -> None:
     FakeTensorMode.cache_clear()  # torch caches the results per process, so shapes of earlier tests would cost less
     cache = ed.ProgramCache(limit_per_op=10_000)

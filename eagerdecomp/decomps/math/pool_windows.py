@@ -50,8 +50,14 @@ def adaptive_places(size: int, count: int, dim: int, dims: int, device: torch.de
     return aten.minimum.default(places, last)  # type: ignore[no-any-return]
 
 
-def adaptive_extents(size: int, count: int) -> list[int]:
-    return [-(-(o + 1) * size // count) - o * size // count for o in range(count)]
+def adaptive_extents(size: int, count: int) -> tuple[int, int]:
+    """Return the least and the largest extent of adaptive windows.
+
+    With ``size = q * count + r``, a window begins ``t / count`` within an element, for a multiple t of ``gcd(r, count)``, and ends
+    ``r / count`` after its last whole element: in the next element, or if t + r is above `count` in the one after it.
+    """
+    whole, rest = divmod(size, count)
+    return (whole, whole) if not rest else (whole + 1, whole + 1 + (count % rest != 0))
 
 
 def strided_places(window: tuple[int, int, int, int], size: int, count: int, dim: int, dims: int, device: torch.device) -> Tensor:
