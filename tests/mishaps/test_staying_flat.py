@@ -158,6 +158,7 @@ def test_the_work_of_a_call_is_linear_in_the_number_of_its_tensors() -> None:
 LONGER: dict[str, Callable[[int], Any]] = {
     "adaptive_max_pool1d": lambda n: F.adaptive_max_pool1d(torch.ones(1, 2, 64), n + 3),
     "adaptive_avg_pool1d": lambda n: F.adaptive_avg_pool1d(torch.ones(1, 2, 64), n + 3),
+    "avg_pool1d": lambda n: torch.func.grad(lambda x: F.avg_pool1d(x, 5, 3, 2).sum())(torch.ones(1, 2, n)),
     "max_pool1d": lambda n: F.max_pool1d(torch.ones(1, 2, n), 5, 3),
     "interpolate": lambda n: F.interpolate(torch.ones(1, 2, 64), n + 3, mode="linear"),
     "linspace": lambda n: torch.linspace(0, 1, n),

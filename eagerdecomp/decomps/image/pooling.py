@@ -261,12 +261,15 @@ def _avg_pool3d_backward(
 
 
 def _spans(window: tuple[int, int, int, int, int], count_include_pad: bool) -> list[int]:
-    """Return the divisor of each window along a dimension."""
+    """Return divisors of windows along a dimension, the least and the largest among them.
+
+    The divisor is a concave function of the window's number: it is least at an end, and largest at an end or where it bends.
+    """
     kernel, stride, padding, size, count = window
-    starts = range(-padding, count * stride - padding, stride)
-    if count_include_pad:
-        return [min(start + kernel, size + padding) - start for start in starts]
-    return [min(start + kernel, size) - max(start, 0) for start in starts]
+    end = size + padding if count_include_pad else size
+    bends = [0, count - 1, padding // stride, padding // stride + 1, (end + padding - kernel) // stride]
+    starts = [min(max(at, 0), count - 1) * stride - padding for at in (*bends, bends[-1] + 1)]
+    return [min(start + kernel, end) - (start if count_include_pad else max(start, 0)) for start in starts]
 
 
 def _span_tensor(window: tuple[int, int, int, int, int], count_include_pad: bool, device: torch.device) -> Callable[[], Tensor]:
