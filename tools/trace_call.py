@@ -59,7 +59,7 @@ def traces(name: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
 def main() -> None:
     """Print both traces of each call: their functions by file, in the order of their first calls."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("calls", nargs="*", default=list(CALLS), help=f"of {', '.join(CALLS)}; default: all")
+    parser.add_argument("calls", nargs="*", default=list(CALLS), metavar="CALL", help=f"of {', '.join(CALLS)}; default: all")
     for name in parser.parse_args().calls:
         for when, seen in zip(("first call", "next call"), traces(name), strict=True):
             functions = list(dict.fromkeys(seen))

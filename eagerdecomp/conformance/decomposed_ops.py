@@ -11,13 +11,13 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.generic_spec import examples_of
+from eagerdecomp.coverage.analysis import sample_routes
 from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.errors import KernelError, UnsupportedOpError
 from eagerdecomp.insight.blame_mode import blame
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.opset import resolve_ops
-from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.planner.rule_calls import load_calls
 from eagerdecomp.verify.findings import Blame
 
@@ -39,8 +39,7 @@ def decomposed_calls(backend: Backend, seed: int, most: int) -> list[DecomposedC
     """
     draws = random.Random(seed)
     names = [name for name, seen in load_calls().items() if seen.eager and name.startswith("aten.")]
-    routes = Routes(planner_of(backend), load_calls(), raises=False)
-    routes.know(names)
+    routes = sample_routes(backend, names)
     rounds: dict[int, list[DecomposedCall]] = {}
     for name in names:
         op = resolve_ops([name])[0]

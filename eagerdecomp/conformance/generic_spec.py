@@ -45,8 +45,9 @@ _TOGETHER = re.compile(
     r"aten\._?(fused_|thnn_|mkldnn_|cudnn_|miopen_|native_batch_norm|sobol_|slow_conv|batch_norm|lu_unpack|lu_solve|linalg_(ldl|lu)_solve"
     r"|linalg_householder_product|orgqr|ormqr|cholesky_solve|ctc_loss|trilinear|weight_norm|weight_int8|set_\.|jagged|nested"
     r"|padded_dense|pack_padded|pad_packed|embedding_bag|rowwise|pdist|segment_reduce|convert_indices|fractional|grid_sampler"
-    r"|max_unpool|choose_qparams|nnpack|masked_softmax|scaled_|transform_bias|spdiags|linalg_lstsq|.*_jvp|.*_helper"
-    r"|(?!(mse|smooth_l1|huber|soft_margin|binary_cross_entropy)_loss|binary_cross_entropy).*_backward)"
+    r"|max_unpool|int_mm|pad_circular|choose_qparams|nnpack|masked_softmax|scaled_|transform_bias|spdiags|linalg_lstsq|.*_jvp|.*_helper"
+    r"|(?!((mse|smooth_l1|huber|soft_margin)_loss|hardshrink|softshrink|hardtanh|hardswish|hardsigmoid|elu|gelu|silu|mish|softplus"
+    r"|leaky_relu|logit|threshold|sigmoid|tanh)_backward).*_backward)"
 )
 
 #: Ops for which right kernels return different values of infinities and NaN: matrix factorizations, transforms, and sums of squares
@@ -61,8 +62,12 @@ _STEPS = re.compile(r"aten\.special_\w+_polynomial_\w+")
 
 _FEW = ("lattice", "uniform", "tens", "ones", "zeros")
 
-#: Ops with sparse results, and ops whose kernels in eager end the process unless all values belong together.
-_WITHOUT = re.compile(r"\w*sparse|_ctc_loss_backward|_thnn_differentiable|mkldnn_rnn|_nnpack")
+#: Ops with sparse results, and ops whose arguments belong together as no recorded shapes say: eager's kernels then read memory that
+#: is not theirs, or end the process.
+_WITHOUT = re.compile(
+    r"\w*sparse|_?ctc_loss|cumprod_backward|log_sigmoid_backward|binary_cross_entropy_backward|slice_inverse|_rowwise_prune"
+    r"|_convert_indices|_masked_softmax_backward|batch_norm_update_stats|_thnn_differentiable|mkldnn_rnn|_nnpack"
+)
 
 #: Ops whose results are memory that nobody has written.
 _UNWRITTEN = re.compile(r"\w+\.(new_empty|empty|resize|_make_dep_token)")
@@ -78,7 +83,13 @@ _OTHERS: Mapping[str, Sequence[Any]] = {
 }
 
 #: Values of integers that stand for one of a few choices.
-_CHOICES: Mapping[str, Sequence[int]] = {"reduction": (0, 1, 2)}
+_CHOICES: Mapping[str, Sequence[int]] = {"reduction": (0, 1, 2), "interpolation_mode": (0, 1), "padding_mode": (0, 1, 2)}
+
+#: Scalars that vary also if the arguments belong together.
+_FREE = ("interpolation_mode", "padding_mode", "align_corners")
+
+#: Arguments that keep their values: scales must fit the sizes.
+_FIXED = ("pin_memory", "scales", "scale_factors", "scales_d", "scales_h", "scales_w")
 
 
 def examples_of(op: OpOverload) -> list[str]:
@@ -138,10 +149,19 @@ def spec_of_any(op: OpOverload) -> Spec | None:
     def call(draw: Draw) -> Call:
         example = draw.pick("call", examples)
         sizes = _Sizes(*(({}, {}) if fixed else (_other_sizes(draw, example.shapes, pointwise), _unequal(draw, example.shapes))))
-        args, kwargs = parse_call(example.text, _Tensors(draw, sizes, pointwise, together, facts.mutated, fills))
+        make = _Tensors(draw, sizes, pointwise, together, facts.mutated, fills)
+        args, kwargs = parse_call(example.text, make)
         values = [sizes.listed(value) if number in sized else value for number, value in enumerate(arguments_of(op, args, kwargs))]
-        if not fixed and draw.flag("other scalar"):
-            values = _varied(draw, facts.arguments, values)
+        scalars = [
+            number
+            for number, one in enumerate(facts.arguments)
+            if one.kind in _OTHERS and (one.name in _FREE if fixed else one.name not in _FIXED)
+        ]
+        if scalars and draw.flag("other scalar"):
+            values = _varied(draw, draw.pick("scalar", scalars), facts.arguments, values)
+        missing = [number for number, one in enumerate(facts.arguments) if one.holds_tensors and values[number] is None]
+        if missing and example.shapes and not fixed and draw.flag("optional tensor"):
+            values[draw.pick("which", missing)] = make(example.shapes[0], None, torch.float32)
         args, kwargs = call_of(op, values)
         with Caught() as caught:
             crashes = would_crash(op, args, kwargs)
@@ -223,12 +243,8 @@ class _Tensors:
         return in_layout(values.to(dtype), sizes, draw.pick(f"{name}.layout", self._layouts))
 
 
-def _varied(draw: Draw, arguments: Sequence[Argument], values: Sequence[Any]) -> list[Any]:
-    """Return the arguments with one of the scalars changed."""
-    scalars = [number for number, one in enumerate(arguments) if one.kind in _OTHERS and one.name != "pin_memory"]
-    if not scalars:
-        return list(values)
-    number = draw.pick("scalar", scalars)
+def _varied(draw: Draw, number: int, arguments: Sequence[Argument], values: Sequence[Any]) -> list[Any]:
+    """Return the arguments with the scalar of this number changed."""
     value, one = values[number], arguments[number]
     others = _CHOICES.get(one.name, _OTHERS[one.kind])
     if one.is_list:

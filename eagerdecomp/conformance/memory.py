@@ -44,7 +44,9 @@ class CopiedArguments:
             for one in (self.tensors[place] for place in written):
                 if same_storage(one, self.tensors[number]) and one.numel():
                     where = bare(one)
-                    places = torch.arange(len(expected)).as_strided(where.shape, where.stride(), where.storage_offset()).flatten()
+                    cells = torch.arange(max(len(expected), len(whole_memory(where))))  # the call may have resized it
+                    places = cells.as_strided(where.shape, where.stride(), where.storage_offset()).flatten()
+                    places = places[places < len(expected)]
                     expected[places] = after[places]  # by index, because elements may share memory
             if not same_bits(after, expected):
                 return number, int((bits_of(after) != bits_of(expected)).nonzero()[0][0])

@@ -6,15 +6,12 @@ This is `eagerdecomp.plan`, restricted to the ops that the suite reports as abse
 from __future__ import annotations
 
 from eagerdecomp.conformance.results import NextKernel
-from eagerdecomp.coverage.analysis import aten_ops
+from eagerdecomp.coverage.analysis import aten_ops, sample_routes
 from eagerdecomp.coverage.next_kernels import rank_kernels
-from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import core_aten
 from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.planner.planner import planner_of
-from eagerdecomp.planner.rule_calls import load_calls
 
 __all__ = ["next_kernels"]
 
@@ -26,14 +23,13 @@ def next_kernels(backend: Backend, *, together: int = 10) -> tuple[NextKernel, .
     out if its own op already decomposes and no other op needs it.
     """
     missing = {str(op): op for op in core_aten() if op not in backend.ops}
-    routes = Routes(planner_of(backend), load_calls(), raises=False)
     names = [str(op) for op in aten_ops() if not is_passthrough_name(str(op))]
-    routes.know(names)
+    routes = sample_routes(backend, names)
     # What an op needs is unknown if it has rules but no recorded call.
     wanted = [op for op in names if op not in routes.closed and (routes.kinds(op) or not routes.rules(op))]
 
     def avoid(op: str) -> int:
         return 2 if op in missing and facts_of(missing[op]).mutated else 0
 
-    ranked = rank_kernels(routes.clauses(routes.graph(names)), routes.closed, wanted, missing, together, avoid)
+    ranked = rank_kernels(routes.clauses(routes.graph(names), without="small"), routes.closed, wanted, missing, together, avoid)
     return tuple(NextKernel(missing[one.op], one.alone, one.together) for one in ranked)

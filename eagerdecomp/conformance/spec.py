@@ -102,6 +102,7 @@ class TestedKernel:
         device: the device of its tensors.
         claims: returns whether the backend claims to support a call; None for all calls.
         strides: which strides of a result must be eager's; None for those that eager promises.
+        permits: returns whether a fault, given its kind and its message, is none.
     """
 
     op: OpOverload
@@ -110,6 +111,7 @@ class TestedKernel:
     device: str = "cpu"
     claims: Callable[..., Any] | None = None
     strides: Strides | None = None
+    permits: Callable[[str, str], bool] | None = None
 
     def require_claim(self, call: Call) -> None:
         """Raise `Skip` for a call that the backend does not claim to support, or that its predicate and eager both refuse.

@@ -95,6 +95,7 @@ def run_conformance(
     progress: Callable[[int, int, Verdict | None], None] = lambda done, total, verdict: None,
     named: Named | None = None,
     strides: Strides | None = None,
+    permits: Callable[[OpOverload, str, str], bool] | None = None,
 ) -> Report:
     """Test a backend's kernels with difficult random calls, and report wrong kernels, each with a small failing call.
 
@@ -116,6 +117,7 @@ def run_conformance(
         named: how reproducers import and name the backend, if the caller knows it.
         strides: which strides of all results must be eager's, such as ``"significant"``. The default is those that eager promises
             (`eagerdecomp.eager.stride_requirements`).
+        permits: called with an op, a property and the message of a fault; returns whether it is none. Testing goes on then.
 
     Returns:
         the report, with a verdict for each op: ``report.verdict("aten.add.Tensor").state``. Ctrl-C ends the run early. The report
@@ -134,7 +136,7 @@ def run_conformance(
         raise ArgumentError(f"processes must be an integer from 1 up, not {processes}")
     given, backend = backend, as_backend(backend)
     started = time.monotonic()
-    run = _Run(backend, amount, called, seed, named or named_backend(backend, (), given), strides)
+    run = _Run(backend, amount, called, seed, named or named_backend(backend, (), given), strides, permits)
     wanted = _wanted(backend, ops)
     total = sum(op in backend.ops for op in wanted)
     verdicts: dict[OpOverload, Verdict] = {op: run.unseen(op) for op in wanted}
@@ -239,12 +241,22 @@ def _wanted(backend: Backend, ops: Any) -> list[OpOverload]:
 class _Run:
     """The state of one run, shared by its jobs."""
 
-    def __init__(self, backend: Backend, profile: Profile, called: str, seed: int, named: Named, strides: Strides | None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        profile: Profile,
+        called: str,
+        seed: int,
+        named: Named,
+        strides: Strides | None,
+        permits: Callable[[OpOverload, str, str], bool] | None,
+    ) -> None:
         self._backend, self._profile, self._seed, self._named = backend, profile, seed, named
-        self._called, self._strides = called, strides
+        self._called, self._strides, self._permits = called, strides, permits
 
     def _kernel(self, op: OpOverload) -> TestedKernel:
-        return replace(kernel_of(self._backend, op), strides=self._strides)
+        permits = None if self._permits is None else functools.partial(self._permits, op)
+        return replace(kernel_of(self._backend, op), strides=self._strides, permits=permits)
 
     def unseen(self, op: OpOverload) -> Verdict:
         """Return the verdict on an op that has not been tested yet."""

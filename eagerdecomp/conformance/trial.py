@@ -200,7 +200,9 @@ def _run_case(
 def _fault(prop: Property, kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     """Return the fault that a case shows, or None. A predicate that raises is one, in any case."""
     try:
-        return prop.find_fault(kernel, spec, draw)
+        fault = prop.find_fault(kernel, spec, draw)
+        permitted = fault is not None and kernel.permits is not None and kernel.permits(fault.kind, fault.message)
+        return None if permitted else fault
     except KernelError as error:  # of the predicate: an error of the kernel is compared with eager's
         message = f"its predicate {error.kernel} {error.fault}"
         return Fault("predicate", message, "True or False", error.fault, first_call(spec, prop, draw.choices))

@@ -200,6 +200,14 @@ def _small_rules(planner: Planner) -> tuple[Rule, ...]:
     return tuple(rule for name in names for rule in planner.decide(op_called(name)).rules if rule.source == "small")
 
 
+def sample_routes(backend: Backend, names: Iterable[str]) -> Routes:
+    """Return the routes of the recorded calls of ops on a backend. Errors of predicates are not raised."""
+    planner = planner_of(backend)
+    routes = Routes(planner, _with_small_rules(load_calls, _small_rules(planner)), raises=False)
+    routes.know(names)
+    return routes
+
+
 @functools.lru_cache(maxsize=4)
 def _with_small_rules(load: Callable[[], Mapping[str, SeenOp]], rules: tuple[Rule, ...]) -> Mapping[str, SeenOp]:
     """Return the recorded calls with what these rules call, which is not in the shipped data: other sets order rules by that."""

@@ -314,3 +314,9 @@ def test_the_command_says_when_nothing_was_exercised_and_declares_all_that_is_ab
     missing = command(project, *words, "--ops", "aten.neg", "--absences", "absent.txt")
     assert missing.returncode == 1
     assert "aten.tanh.default" in missing.stdout
+
+
+def test_a_kernel_may_resize_what_it_writes() -> None:
+    kernel = torch.ops.aten.addbmm_.default
+    backend = ed.Backend("resizing", ["aten.addbmm_.default"], kernels={kernel: kernel})
+    assert not run_conformance(backend, profile="quick", isolate=False).failures

@@ -6,6 +6,7 @@ Batches differ in length from step to step, so most rules are linked: they have 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,7 +37,9 @@ def _reducer(loss: Tensor, reduction: int) -> Any:
 
 def _share(reduction: int, self: Tensor) -> float:
     """Return the factor of an element's gradient for a reduction."""
-    return 1.0 / (self.numel() or 1) if reduction == _MEAN else 1.0
+    if reduction != _MEAN:
+        return 1.0
+    return 1.0 / self.numel() if self.numel() else math.inf
 
 
 # -- distances --------------------------------------------------------------------------------------------------------------
