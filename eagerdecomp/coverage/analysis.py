@@ -203,7 +203,9 @@ def _small_rules(planner: Planner) -> tuple[Rule, ...]:
 def sample_routes(backend: Backend, names: Iterable[str]) -> Routes:
     """Return the routes of the recorded calls of ops on a backend. Errors of predicates are not raised."""
     planner = planner_of(backend)
-    routes = Routes(planner, _with_small_rules(load_calls, _small_rules(planner)), raises=False)
+    recorded = _with_small_rules(load_calls, _small_rules(planner))
+    changed = [rule for one in recorded.values() if one.calls for rule in one.changed]
+    routes = Routes(planner, with_rules(recorded, changed)[0] if changed else recorded, raises=False)
     routes.know(names)
     return routes
 

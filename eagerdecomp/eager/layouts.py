@@ -174,9 +174,14 @@ def _as_empty_like(position: int) -> Wanted:
 def _as_ldexp(result: Tensor, self: Tensor, other: Tensor) -> Sequence[int] | None:
     """Return the strides of ``empty_like``, which eager's iterator resizes if the exponents have another shape.
 
-    Exponents that are no integers, and integers to be scaled, take eager's `mul`.
+    Exponents that are no integers, and integers to be scaled, take eager's `mul`, by powers that are contiguous if the number 2
+    needs no other dtype.
     """
-    alike = result.shape == self.shape and self.dtype.is_floating_point and not other.dtype.is_floating_point
+    if other.dtype.is_floating_point or other.dtype.is_complex or not self.dtype.is_floating_point:
+        plain = self.dtype is torch.float32 or not (self.dtype.is_floating_point or self.dtype.is_complex)
+        powers = torch.empty(other.shape, dtype=other.dtype, device="meta") if plain else other
+        return None if keep_strides([self, powers]) else iterator_strides(result.shape, [self, powers], None)
+    alike = result.shape == self.shape
     return _as_empty_like(0)(result, self, other) if alike else as_operands(2, promotes=False)(result, self, other)
 
 

@@ -339,7 +339,7 @@ def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 @rule("aten.isin.Tensor_Scalar")
 def _isin_number(elements: Tensor, test_element: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
-    if elements.is_complex() or isinstance(test_element, complex):
+    if elements.is_complex() or elements.dtype is torch.bool or isinstance(test_element, (bool, complex)):
         return NotImplemented
     found = aten.ne.Scalar(elements, test_element) if invert else aten.eq.Scalar(elements, test_element)
     return as_contiguous(found)
