@@ -14,7 +14,7 @@ import torch
 
 import eagerdecomp as ed
 import eagerdecomp_script
-from eagerdecomp.cli.arguments import DECLARED, parser_of
+from eagerdecomp.cli.arguments import DECLARED, own_words, parser_of
 from eagerdecomp.cli.arguments.shared import SETS
 from eagerdecomp.cli.commands import bench, run
 from eagerdecomp.cli.main import COMMANDS, main
@@ -411,3 +411,29 @@ def test_a_closed_or_full_stdout_causes_no_traceback() -> None:
     assert (closed.returncode, closed.stderr) == (0, "")
     full = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True, check=False)
     assert (full.returncode, full.stderr) == (1, "eagerdecomp opset: cannot write to stdout: No space left on device\n")
+
+
+def test_a_misspelt_command_is_reported_with_close_matches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runn", "x.py"]) == 2
+    assert "there is no command 'runn'. Did you mean run?" in capsys.readouterr().err
+
+
+def test_a_mistake_leaves_no_json_file_behind(tmp_path: Path) -> None:
+    assert main(["run", "--json", str(tmp_path / "facts.json"), "no_such.py"]) == 2
+    assert not (tmp_path / "facts.json").exists()
+
+
+def test_run_decomposes_a_script_and_prints_the_table_at_the_end(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(script)]) == 0
+    out = capfd.readouterr().out
+    assert out.index("script done") < out.index("eagerdecomp on OpSet(core_aten")
+    assert value_of(out, "of those outside the set") == "0"
+    assert int(value_of(out, "distinct ops that reached the backend")) > 1
+
+
+def test_options_with_a_value_are_not_taken_for_the_script() -> None:
+    for command in ("run", "blame", "compare"):
+        assert own_words(command, ["--json", "value", "--full-trace", "script.py", "--quiet"]) == 3
+        assert own_words(command, ["--json=value", "-m", "script", "-m"]) == 2
+    for name in ("--ops", "--backend", "--keep", "--record", "--plain-seconds-to"):
+        assert own_words("run", [name, "value", "script.py", "--quiet"]) == 2, name

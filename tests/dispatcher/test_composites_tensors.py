@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compare import assert_same
-from kept_composites import IMAGE, aten_targets, random_leaves, run_with_kept
+from kept_composites import IMAGE, aten_targets, detached_copies, random_leaves, run_with_kept
 from on_core import CORE
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -154,3 +154,90 @@ def test_a_random_op_that_needs_a_gradient_is_decomposed_while_tracing() -> None
         out, grad = graph(x)
         assert torch.equal(out.detach(), grad), graph.code
     assert aten_targets(ed.trace(lambda x: F.dropout(x, 0.5), CORE, keep=[aten.dropout])(x.detach())) == ["aten.dropout.default"]
+
+
+def test_writes_before_backward_that_eager_rejects_raise() -> None:
+    x, weight = random_leaves((3, 4), (5, 4))
+
+    def run() -> None:
+        out = F.linear(x, weight)
+        with torch.no_grad():
+            weight.add_(1)
+        out.sum().backward()
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        run_with_kept(run, aten.linear)
+
+
+def test_an_in_place_op_writes_bumps_the_version_and_rejects_a_leaf() -> None:
+    def run() -> Any:
+        x = torch.ones(40, requires_grad=True)
+        y = x * 2
+        before = y._version
+        torch.manual_seed(0)
+        result = torch.dropout_(y, 0.5, True)
+        assert result is y
+        return y, y._version > before, torch.autograd.grad(y.sum(), x)
+
+    assert_same(run_with_kept(run, aten.dropout_), run())
+    leaf = torch.ones(40, requires_grad=True)
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        run_with_kept(lambda: torch.dropout_(leaf, 0.5, True), aten.dropout_)
+    assert_same(leaf, torch.ones(40, requires_grad=True))
+    with torch.no_grad():
+        plain = torch.ones(40)
+        run_with_kept(lambda: torch.dropout_(plain, 0.5, True), aten.dropout_)
+        assert plain._version > 0
+
+
+def test_an_in_place_op_on_a_view_reaches_its_base() -> None:
+    def run() -> Any:
+        x = torch.linspace(-2, 2, 6).requires_grad_()
+        y = x * 2
+        aten.multiply_.Scalar(y.view(2, 3)[0], 3)
+        return y, torch.autograd.grad(y.square().sum(), x)
+
+    assert_same(run_with_kept(run, aten.multiply_.Scalar, times=0), run())
+
+
+def test_an_in_place_op_on_a_saved_tensor_raises_in_backward_as_in_eager() -> None:
+    def run() -> Any:
+        x = torch.linspace(-2, 2, 6).requires_grad_()
+        y = x * 2
+        aten.multiply_.Tensor(y, y)
+        return torch.autograd.grad(y.sum(), x)
+
+    for one in (run, lambda: run_with_kept(run, aten.multiply_.Tensor, times=0)):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            one()
+
+
+def test_out_is_written_or_rejected_as_in_eager() -> None:
+    a, b = torch.randn(3, 4), torch.randn(4, 5)
+    out = torch.empty(3, 5)
+    assert run_with_kept(lambda: torch.matmul(a, b, out=out), aten.matmul.out) is out
+    assert_same(out, a @ b)
+    with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        run_with_kept(lambda: torch.matmul(a.requires_grad_(), b, out=out), aten.matmul.out, times=None)
+
+
+def test_none_and_integers_get_no_gradient() -> None:
+    x, y = random_leaves((3, 4), (3, 4))
+
+    def run() -> Any:
+        deviation, mean = torch.std_mean(x, 1)
+        return torch.autograd.grad(mean.sum(), x), mean.requires_grad, deviation.requires_grad
+
+    assert_same(run_with_kept(run, aten.std_mean.dim), run())
+    assert not run_with_kept(lambda: torch.argwhere(x > 0), aten.argwhere).requires_grad
+    equal = run_with_kept(lambda: torch.isclose(x, y), aten.isclose)
+    assert not equal.requires_grad
+    assert_same(equal, torch.isclose(x, y))
+
+
+def test_backward_may_run_after_the_mode_exits() -> None:
+    tensors = random_leaves((3, 4), (5, 4))
+    out = run_with_kept(lambda: F.layer_norm(F.linear(*tensors), [5]).square().sum(), aten.linear, aten.layer_norm)
+    plain = detached_copies(tensors)
+    want = torch.autograd.grad(F.layer_norm(F.linear(*plain), [5]).square().sum(), plain)
+    assert_same(torch.autograd.grad(out, tensors), want)

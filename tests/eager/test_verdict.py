@@ -115,3 +115,20 @@ LARGE: dict[str, Callable[[], Any]] = {
 def test_large_calls_are_refused_with_eagers_text(call: str) -> None:
     for _ in range(2):
         check(LARGE[call])
+
+
+def test_a_kind_that_was_accepted_may_be_refused_for_tensors_that_share_memory() -> None:
+    x, index = torch.arange(6.0), torch.tensor([0, 1])
+    assert ask_once(aten.take.out, [x, index], {"out": torch.zeros(2)}).error is None
+    assert ask_once(aten.take.out, [x, index], {"out": x[:2]}).error is not None
+
+
+@pytest.mark.parametrize("ops", [ed.core_aten(), ed.prims()], ids=["core", "prims"])
+def test_an_index_out_of_range_is_refused_after_calls_that_were_accepted(ops: ed.OpSet) -> None:
+    x, places = torch.ones(1, 1, 2, 2), torch.tensor([[[[0, 1], [2, 3]]]])
+    with ed.EagerDecompMode(ops):
+        for _ in range(3):
+            aten.max_unpool2d.default(x, places, [4, 4])
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="Found an invalid max index: 17"):
+                aten.max_unpool2d.default(x, places + 14, [4, 4])

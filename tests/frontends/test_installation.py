@@ -200,3 +200,60 @@ def test_other_devices_are_not_affected() -> None:
         gelu(torch.ones(3, device="meta"))
         assert "aten.gelu.default" not in handle.stats().ops
         assert handle.explain("aten.gelu").op == "aten.gelu.default"
+
+
+def gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    (found,) = torch.autograd.grad(function(x).sum(), x)
+    return found
+
+
+@pytest.mark.full
+def test_new_threads_and_autograd_threads_need_no_setup(x: Tensor) -> None:
+    want = gradient(gelu, x)
+    found: list[Tensor] = []
+    with ed.install(CORE, "cpu") as handle:
+        thread = threading.Thread(target=lambda: found.append(gradient(gelu, x)))
+        thread.start()
+        thread.join()
+        assert handle.stats()["aten.gelu_backward.default"].decomposed == 1
+    torch.testing.assert_close(found[0], want)
+
+
+def test_an_op_without_a_route_raises_with_advice() -> None:
+    given = torch.ones(3)
+    handle = ed.install(ed.infra() | ["aten.mul"], "cpu")
+    try:
+        with pytest.raises(ed.UnsupportedOpError) as caught:
+            gelu(given)
+    finally:
+        handle.remove()
+    assert caught.value.op == "aten.gelu.default"
+    assert caught.value.kernels_to_add
+    assert "what to do: add one of these lines to the op set, or pass a rule of your own (rules=).\n" in str(caught.value)
+
+
+@pytest.mark.full
+def test_a_backends_kernel_runs_and_its_calls_are_native(x: Tensor) -> None:
+    calls: list[Any] = []
+
+    def my_mul(left: Any, right: Any) -> Any:
+        calls.append(right)
+        return aten.mul.Tensor(left, right)
+
+    want = torch.nn.functional.silu(x) * 2.5
+    with ed.install(ed.Backend("mine", ed.core_aten(), kernels={"aten.mul.Tensor": my_mul}), "cpu"):
+        got = torch.nn.functional.silu(x) * 2.5
+    torch.testing.assert_close(got, want)
+    assert len(calls) == 2
+    assert calls[1] == 2.5
+
+
+@pytest.mark.full
+def test_a_predicate_is_asked_at_each_call(x: Tensor) -> None:
+    single = (ed.core_aten() | ["aten.silu"]).with_predicate("aten.silu", lambda given: given.dtype is torch.float32)
+    want = torch.nn.functional.silu(x.double())
+    with ed.install(single, "cpu") as handle:
+        torch.nn.functional.silu(x)
+        got = torch.nn.functional.silu(x.double())
+    torch.testing.assert_close(got, want)
+    assert (handle.stats()["aten.silu.default"].direct, handle.stats()["aten.silu.default"].decomposed) == (1, 1)

@@ -306,3 +306,29 @@ def test_threads_are_checked_concurrently() -> None:
         x = torch.full((number + 2,), 0.5)
         torch.testing.assert_close(result.detach(), F.mish(F.softplus(torch.sigmoid(F.silu(F.gelu(x))))).sum())
     assert len(found) == 4
+
+
+@pytest.mark.full
+def test_all_ops_of_the_gradient_without_a_route_are_reported_at_once() -> None:
+    x, y = leaf(3), leaf(3)
+    ops = CORE - ["aten.log", "aten.where"]
+    error = refused(ops, lambda: torch.pow(x + 1, y))
+    assert {"aten.log.default", "aten.where.self"} <= set(error.missing) | {one.op for one in error.gradient}
+    assert len(error.gradient) > 1
+    for line in error.kernels_to_add:
+        trains(ops | list(line), lambda: torch.pow(x + 1, y), x, y)
+
+
+def test_only_gradients_of_arguments_that_require_one_count() -> None:
+    x, y = torch.rand(3), leaf(3)
+    ops = LINEAR | ["aten.sub.Tensor"]
+    assert refused(ops, lambda: torch.sub(x, y)).arguments == ("other",)
+    trains(ops, lambda: torch.sub(y, x), y)
+
+
+@pytest.mark.full
+def test_in_place_ops_are_checked() -> None:
+    x = leaf(2, 3)
+    ops = SIGMOID | ["aten.clone"]
+    assert refused(ops, lambda: x.clone().sigmoid_()).op == "aten.sigmoid_.default"
+    trains(ops | ["aten.sigmoid_backward"], lambda: x.clone().sigmoid_(), x)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from eagerdecomp.host import run_script as runscript
-from eagerdecomp.host.run_script import Script, run_script, threads_entering
+from eagerdecomp.host.run_script import Script, ScriptNotFound, run_script, threads_entering
 
 # Starts the module under test as a command would. Loaded by its file: the package would import torch, a second for each process.
 RUNNER = f"""
@@ -203,3 +203,32 @@ def test_threads_started_by_the_script_run_inside_the_context() -> None:
         for thread in threads:
             thread.join()
     assert found == [True, True, True]
+
+
+def test_a_missing_script_is_distinguished_from_a_failing_one(tmp_path: Path) -> None:
+    with pytest.raises(ScriptNotFound, match="no_such_file"):
+        run_script(Script("no_such_file.py"), nullcontext)
+    with pytest.raises(ScriptNotFound, match="no_such_module"):
+        run_script(Script("no_such_module", is_module=True), nullcontext)
+    with pytest.raises(ScriptNotFound, match="can't find '__main__' module"):
+        run_script(Script(str(tmp_path)), nullcontext)
+
+
+def test_ctrl_c_is_reported_and_exits_with_130(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = run_script(Script(str(write(tmp_path / "script.py", "raise KeyboardInterrupt\n"))), nullcontext)
+    assert (outcome.exit_code, outcome.interrupted) == (130, True)
+    assert "KeyboardInterrupt" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_threads_of_the_script_are_waited_for(tmp_path: Path) -> None:
+    text = """
+        import pathlib, sys, threading, time
+        def work():
+            time.sleep(0.3)
+            pathlib.Path(sys.argv[1]).touch()
+        threading.Thread(target=work).start()
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    """
+    run_script(Script(str(write(tmp_path / "script.py", text)), (str(tmp_path / "done"),)), nullcontext)
+    assert (tmp_path / "done").exists()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -209,3 +211,52 @@ def test_the_report_has_op_line_values_and_chain() -> None:
     reported = json.loads(json.dumps(report.as_dict(), allow_nan=False))
     assert reported["found"][0]["culprit"]["op"] == "aten.mul.Tensor"
     assert reported["compared"] == report.compared
+
+
+def test_a_kernel_of_a_gradient_is_blamed_on_the_forward_line() -> None:
+    def program() -> None:
+        x = torch.linspace(-2, 2, 9).requires_grad_()
+        y = -torch.sigmoid(x).sum()  # here
+        y.backward()
+
+    (blame,) = ed.blame(program, ed.Backend("mine", ed.core_aten(), {"aten.mul.Tensor": wrong_below_zero})).found
+    assert blame.op == "aten.sigmoid_backward.default"
+    assert "# here" in blame.where[0]
+    assert "its gradient, SigmoidBackward0" in blame.where[0]
+
+
+def test_a_kernel_that_is_sometimes_wrong_is_called_unsteady() -> None:
+    calls = [0]
+
+    def kernel(x: Tensor) -> Tensor:
+        calls[0] += 1
+        return torch.exp(x) + (calls[0] == 1)
+
+    (blame,) = ed.blame(lambda: torch.exp(torch.zeros(2)), ed.Backend("mine", ed.core_aten(), {"aten.exp.default": kernel})).found
+    assert blame.culprit.kind == "unsteady"
+    assert not blame.reproducer
+
+
+def test_a_rule_that_raises_is_named() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def fails(x: Any) -> Any:
+        raise ValueError("not today")
+
+    (blame,) = ed.blame(activations, ed.core_aten(), rules=[fails]).found
+    assert (blame.difference.kind, blame.culprit.kind) == ("error", "rule")
+    assert "not today" in str(blame)
+
+
+@pytest.mark.full
+def test_no_tensor_is_kept_alive() -> None:
+    kept: list[Any] = []
+
+    def program() -> None:
+        x = torch.linspace(-1, 1, 50)
+        kept.append(weakref.ref(x))
+        kept.append(weakref.ref(F.silu(x)))
+
+    report = ed.blame(program, ed.Backend("mine", ed.core_aten(), {"aten.mul.Tensor": wrong_below_zero}), every=True)
+    gc.collect()
+    assert report
+    assert [one() for one in kept] == [None, None]

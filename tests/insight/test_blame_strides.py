@@ -108,3 +108,24 @@ def test_ops_on_a_column_major_product_are_not_blamed() -> None:
         torch.nn.functional.bilinear(X, X, torch.ones(2, 3, 3))
         torch.chain_matmul(X, X, X)
     assert {one.culprit.op for one in mode.verified.found} <= {"aten.addmm.default", "aten.mm.default"}
+
+
+def test_ops_on_a_result_with_strides_of_the_kernels_choice_are_not_blamed() -> None:
+    mine = backend("aten._softmax.default")
+
+    def step() -> None:
+        torch.nn.functional.silu(torch.softmax(X.t(), 1)).mul(2).sum()
+
+    assert not ed.blame(step, mine, reproducers=False)
+    with ed.EagerDecompMode(mine, verify=ed.Verify(on_difference="record")) as mode:
+        step()
+    assert not mode.verified.found
+
+
+def test_a_rule_with_wrong_strides_is_blamed() -> None:
+    def wrong(x: Tensor) -> Tensor:
+        return (x * torch.sigmoid(x)).t().contiguous().t()
+
+    rule = ed.Rule(aten.silu.default, wrong, "user", "here")
+    found = ed.blame(lambda: torch.nn.functional.silu(X), backend("aten.mm.default"), rules=[rule], reproducers=False)
+    assert found.found[0].difference.kind == "strides"

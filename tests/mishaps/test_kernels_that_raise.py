@@ -194,3 +194,44 @@ def test_an_impossible_allocation_raises_eagers_error(name: str, way: Any) -> No
             assert ("memory" in str(caught.value)) == ("memory" in str(eager.value)), str(caught.value)
         torch.testing.assert_close(F.gelu(X), X * 0.5 * (1 + torch.erf(X / 2**0.5)))
     assert state() == before
+
+
+def fused(kernels: Kernels, error: list[BaseException], made: list[Any]) -> Callable[..., Any]:
+    def hook(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        def run(*tensors: Any) -> Any:
+            results = graph(*tensors)
+            made.extend(weakref.ref(one) for one in results)
+            if error:
+                raise error[0]
+            return results
+
+        return run
+
+    return hook
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("calls", [17, 18, 25])  # its first call, checked; the next; a later one
+@pytest.mark.parametrize("run", WANT)
+def test_a_fused_program_that_raises_leaves_no_state_and_runs_again(run: Any, calls: int) -> None:
+    error: list[BaseException] = []
+    made: list[Any] = []
+    kernels = Kernels()
+    with in_mode(kernels.backend(fused(kernels, error, made))):
+        for _ in range(calls):
+            run(X)
+        fault = Broken(code=1)
+        error.append(fault)
+        given = X.clone()
+        left = weakref.ref(given)
+        with pytest.raises((Broken, ed.HookError)) as caught:
+            run(given)
+        assert fault in (caught.value, caught.value.__cause__)
+        error.clear()
+        del given, caught, fault
+        gc.collect()
+        assert left() is None
+        assert made
+        assert all(one() is None for one in made)
+        for _ in range(3):
+            torch.testing.assert_close(run(X), WANT[run])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,3 +205,32 @@ def test_a_program_of_a_thousand_kernels_is_right_forward_and_backward() -> None
         torch.testing.assert_close(got.detach(), want)
         torch.testing.assert_close(leaf.grad, torch.autograd.grad(F.mish(leaf).sum(), leaf)[0])  # eager's formula of mish
     assert mode.stats()["aten.mish.default"].hits == 3
+
+
+def test_a_rule_deep_in_the_stack_is_abandoned_before_a_recursion_error() -> None:
+    rule = ed.register_decomposition(OPAQUE)(ENDLESS["itself, larger each time"][0][1])
+
+    def down(levels: int) -> None:
+        if levels:
+            down(levels - 1)
+        else:
+            fails([rule], lambda: OPAQUE(X), ed.UnsupportedOpError, "leads back to")
+
+    down(400)
+
+
+@pytest.mark.full
+def test_an_error_of_a_rule_keeps_nothing_alive() -> None:
+    @ed.register_decomposition(OPAQUE)
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        made = x * 2
+        left.append(weakref.ref(made))
+        raise ValueError("mine")
+
+    left: list[Any] = []
+    mode = ed.EagerDecompMode(CORE, rules=[broken], cache=ed.ProgramCache())
+    for _ in range(5):
+        with pytest.raises(ValueError, match="mine"), mode:
+            OPAQUE(torch.ones(3))
+    gc.collect()
+    assert [one() for one in left] == [None] * 5

@@ -89,3 +89,35 @@ def test_a_kernel_for_a_packet_must_accept_the_arguments_of_one_overload() -> No
     assert ed.OpSet(["aten.sub"]).with_predicate("aten.sub", two).has_predicates
     with pytest.raises(ed.OpSetError, match="cannot take its arguments"):
         ed.OpSet(["aten.sin"]).with_predicate("aten.sin", two)
+
+
+class Doubling:
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+@pytest.mark.parametrize(
+    ("op", "wrong", "shown"),
+    [
+        ("aten.mul.Tensor", lambda x: x, "<lambda>(x)"),
+        ("aten.mul.Tensor", lambda x, y, z: x, "<lambda>(x, y, z)"),
+        ("aten.mul.Tensor", lambda x, y, *, z: x, "<lambda>(x, y, *, z)"),
+        ("aten.add.Tensor", lambda x, y, alpha: x, "<lambda>(x, y, alpha)"),
+        ("aten.mul.Tensor", Doubling(), "(x: 'Any')"),
+        ("aten.mul.Tensor", partial(lambda x, y: x, 1), "(y)"),
+        ("aten.mul.out", lambda x, y: x, "<lambda>(x, y)"),
+    ],
+)
+def test_a_kernel_or_predicate_with_wrong_parameters_raises(op: str, wrong: Any, shown: str) -> None:
+    schema = next(iter(ed.OpSet([op])))._schema
+    for kind, make in (
+        ("backend 'mine': the kernel", lambda: ed.Backend("mine", [op], kernels={op: wrong})),
+        ("backend 'mine': the kernel", lambda: as_backend(ed.Backend("mine", [op]), {op: wrong})),
+        ("the predicate", lambda: ed.OpSet([op]).with_predicate(op, wrong)),
+    ):
+        with pytest.raises(ed.OpSetError) as caught:
+            make()
+        words = str(caught.value)
+        assert words.startswith(f"{kind} for {op} cannot take its arguments: ")
+        assert f"  the op is {schema}\n" in words
+        assert shown in words

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same
-from programs import S, recorded
+from programs import S, call, program, recorded
 
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import DispatchMode
@@ -220,3 +220,28 @@ def test_a_subclass_sees_only_its_users_calls() -> None:
     with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()):
         for _ in range(4):
             assert_same(run(), want)
+
+
+def test_a_generator_that_is_an_argument_reaches_the_kernel() -> None:
+    drawn = program([S[0], S[1]], [call(S[2], aten.bernoulli.default, S[0], generator=S[1])], S[2], op=aten.bernoulli.default)
+    generator = torch.Generator().manual_seed(3)
+    run = generate(drawn, builtin)
+    assert torch.bernoulli in run.__globals__.values() or torch.Tensor.bernoulli in run.__globals__.values()
+    first = run(torch.full((64,), 0.5), generator)
+    assert first.tolist() == torch.bernoulli(torch.full((64,), 0.5), generator=torch.Generator().manual_seed(3)).tolist()
+
+
+def test_a_backends_kernel_takes_precedence_over_the_direct_function() -> None:
+    seen: list[str] = []
+
+    def mul(x: Any, y: Any) -> Any:
+        seen.append("mul")
+        return builtin(aten.mul.Tensor)(x, y)
+
+    x = torch.randn(3)
+    with ed.EagerDecompMode(ed.core_aten(), kernels={"aten.mul.Tensor": mul}, cache=ed.ProgramCache()):
+        _ = x * x
+        assert seen == ["mul"]
+        for _ in range(4):  # recorded, replayed, compiled, from the cache
+            torch.nn.functional.softplus(x) * torch.nn.functional.silu(x)
+    assert len(seen) > 5

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import inductor_prims, op_names, overload
-from eagerdecomp.ops.opset import NAMED_SETS, core_aten
+from eagerdecomp.ops.opset import NAMED_SETS, as_op_set, core_aten
 from eagerdecomp.ops.opset_file import op_set_from, parse_ops
 
 aten = torch.ops.aten
@@ -200,3 +200,30 @@ def test_a_file_is_read_and_names_the_set(tmp_path: Path) -> None:
     ops = op_set_from(str(file))
     assert list(ops) == [aten.add.Tensor]
     assert "mine.txt" in repr(ops)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "offered"),
+    [
+        ("aten.ad.Tensor", "aten.add.Tensor"),
+        ("aten.add.Tensr", "aten.add.Tensor"),
+        ("aten.silu_bckward", "aten.silu_backward"),
+        ("aten::gellu", "aten.gelu"),
+        ("prims.convert_elemnt_type", "prims.convert_element_type"),
+    ],
+)
+def test_a_misspelt_name_raises_with_close_matches(name: str, offered: str) -> None:
+    with pytest.raises(ed.OpSetError) as caught:
+        ed.OpSet([name])
+    assert repr(name) in str(caught.value)
+    assert offered in str(caught.value).partition("Did you mean ")[2].split(", ")
+    assert torch.__version__ in str(caught.value)
+
+
+@pytest.mark.parametrize("one", ["aten.sin.default", aten.sin.default, aten.sin])
+def test_a_single_op_is_not_a_set(one: Any) -> None:
+    with pytest.raises(ed.ArgumentTypeError, match="not one operator"):
+        as_op_set(one)
+    with pytest.raises(ed.ArgumentTypeError, match="not one operator"):
+        ed.OpSet() | one

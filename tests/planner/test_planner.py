@@ -228,3 +228,15 @@ def test_a_prim_of_the_set_is_called_before_a_rule_decomposes_the_op() -> None:
     assert not seen.outside(ed.core_aten())
     with pytest.raises(RuntimeError, match="alpha"), ed.EagerDecompMode(ed.prims()):  # our rule's error still propagates
         torch.add(torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64), alpha=1.5)
+
+
+def test_a_decision_is_made_once() -> None:
+    asked: list[Any] = []
+
+    def shipped(op: Any) -> list[Rule]:
+        asked.append(op)
+        return [CORE]
+
+    made = Planner(ed.Backend("toy", [MUL]), {}, lambda op: [], shipped, lambda op_set: Costs({}, frozenset(), is_passthrough_name))
+    assert made.decide(SILU) is made.decide(SILU)
+    assert asked == [SILU]

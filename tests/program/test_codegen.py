@@ -207,3 +207,30 @@ def test_sizes_of_a_resized_tensor_are_read_again() -> None:
         (S[1], S[2]),
     )
     assert_same(generate(made, native)(torch.zeros(3)), (torch.full((3,), 3.0), torch.full((1, 3), 1.0)))
+
+
+def test_parameters_and_constants_are_never_deleted() -> None:
+    constant = torch.ones(2)
+    made = program(
+        [S[0], [S[1]]],
+        [call(S[3], aten.add.Tensor, S[0], S[2]), call(S[4], aten.add.Tensor, S[3], S[1])],
+        S[4],
+        constants=[(S[2], constant)],
+    )
+    run = generate(made, native)
+    for _ in range(2):
+        assert run(torch.ones(2), [torch.ones(2)]).tolist() == [3, 3]
+
+
+def test_sizes_of_a_value_are_read_before_it_is_deleted() -> None:
+    made = program(
+        [S[0]],
+        [
+            call(S[1], aten.neg.default, S[0]),
+            call(S[2], aten.view.default, S[1], [sized("size", S[1], 1), sized("size", S[1], 0)]),
+            call(S[3], aten.add.Scalar, S[2], sized("size", S[1], 1)),
+        ],
+        S[3],
+    )
+    x = torch.rand(2, 3)
+    assert_same(generate(made, native)(x), evaluate(made, native, [x]))

@@ -224,3 +224,48 @@ def test_threads_share_cached_values() -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_calls_that_read_no_data_run_once() -> None:
+    assert ran_by(INDEXED, torch.rand(2, 3)) == [aten.add.Tensor, aten.mul.Tensor]
+
+
+def test_large_values_are_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constant_hoisting, "_LARGEST", 40)
+    hoisted = [aten.add.Tensor, aten.mul.Tensor]
+    assert ran_by(INDEXED, torch.rand(2, 10)) == hoisted
+    assert ran_by(INDEXED, torch.rand(2, 11)) == [aten.arange.start_step, aten.unsqueeze.default, *hoisted]
+
+
+def test_a_program_that_resizes_a_tensor_reads_its_sizes_in_order() -> None:
+    resizing = program(
+        [S[0]],
+        [
+            call(None, aten.resize_.default, S[0], [2, 6]),
+            *INDEXED.calls,
+        ],
+        S[5],
+    )
+    run, _ = compiled(resizing, torch.zeros(2, 3))
+    x = torch.zeros(2, 3)
+    assert run(x).shape == (2, 6)
+
+
+def test_a_backends_kernel_computes_a_cached_value_once() -> None:
+    asked: list[Any] = []
+
+    def arange(*args: Any, **kwargs: Any) -> Any:
+        asked.append(args)
+        return aten.arange.start_step(*args, **kwargs)
+
+    backend = ed.Backend("mine", CORE, kernels={"aten.arange.start_step": arange})
+    mode = ed.EagerDecompMode(backend, cache=ed.ProgramCache())
+    x = torch.rand(4, 3)
+    with mode:
+        for _ in range(3):
+            torch.linalg.cross(x, x + 1)
+        assert asked
+        asked.clear()
+        for _ in range(3):
+            torch.linalg.cross(x, x + 1)
+    assert not asked

@@ -385,3 +385,26 @@ def test_an_error_of_a_rule_is_passed_on_with_the_call(op: Any, bits: bool) -> N
 CONJ = torch.ones(2, dtype=torch.complex64).conj()
 NEG = CONJ.imag
 ZERO = torch._efficientzerotensor((2,))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_a_tensor_without_strides_is_a_miss() -> None:
+    compressed = torch.eye(2).to_sparse_csr()
+    asked, given_on = handled(aten.neg.default, [compressed])
+    assert asked.key is None
+    assert given_on[0] is compressed
+
+
+def test_a_number_for_a_tensor_argument_of_other_ops_than_pointwise_is_a_miss() -> None:
+    asked, given_on = handled(aten.cumsum.default, [3, 0, None])
+    assert asked.key is None
+    assert given_on == (3, 0, None)
+
+
+def test_a_program_stored_later_is_found_by_the_same_handler() -> None:
+    programs: dict[Any, Any] = {}
+    handler = program_handler(aten.silu.default, exact_guards(aten.silu.default), programs, lambda *given: "cold")
+    assert handler(X) == "cold"
+    programs[key_of(aten.silu.default, [X])] = lambda x: "program"
+    assert handler(X) == "program"
+    assert handler(X.double()) == "cold"

@@ -118,3 +118,57 @@ def test_torchs_kernels_are_eagers_on_the_cpu_and_without_data() -> None:
     with FakeTensorMode():
         fake = torch.ones(3, device="cuda")
     assert device_of([x, [torch.ones(3, device="meta")], 2], {"out": fake}) == ""
+
+
+def test_a_kernel_that_raises() -> None:
+    message, notes = notes_of(mul_by(raising), ZeroDivisionError, lambda: x * x)
+    assert message == "no device"
+    (note,) = notes
+    assert f"in the kernel {__name__}.raising:" in note
+    assert note.endswith("of aten.mul.Tensor\n  called as: aten.mul.Tensor(f32[3], f32[3])")
+
+
+@pytest.mark.parametrize("call", [F.silu, torch.special.i0e])  # a linked rule, and one that is recorded
+def test_a_kernel_that_raises_later(call: Callable[[Tensor], Tensor]) -> None:
+    """After the first calls, kernels are not checked, and programs are compiled."""
+    fails = False
+
+    def mul(left: Tensor, right: Tensor) -> Tensor:
+        if fails:
+            raise ZeroDivisionError("no device")
+        return aten.mul.Tensor(left, right)
+
+    with ed.EagerDecompMode(mul_by(mul), cache=ed.ProgramCache()):
+        for _ in range(6):
+            call(x)
+        fails = True
+        with pytest.raises(ZeroDivisionError) as caught:
+            call(x)
+    first, second = caught.value.__notes__
+    assert "in the kernel" in first
+    assert second.startswith("while decomposing aten.")
+
+
+def test_operators_do_not_hide_a_type_error_after_the_first_calls() -> None:
+    fails = False
+
+    def mul(left: Tensor, right: Tensor) -> Tensor:
+        return wrong_type(left, right) if fails else aten.mul.Tensor(left, right)
+
+    with ed.EagerDecompMode(mul_by(mul), cache=ed.ProgramCache()):
+        for _ in range(6):
+            x * x
+        fails = True
+        with pytest.raises(ed.KernelError, match="raised TypeError: object of type"):
+            x * x
+
+
+@pytest.mark.parametrize("call", [lambda: x * x, lambda: F.silu(x), lambda: torch.special.i0e(x)])
+@pytest.mark.parametrize("verify", [None, "cpu", ed.Verify(on_difference="record")])
+def test_a_predicate_that_raises(verify: Any, call: Callable[[], object]) -> None:
+    """In a linked rule and in one that is recorded."""
+    with pytest.raises(ed.KernelError) as caught, ed.EagerDecompMode(BAD, cache=ed.ProgramCache(), verify=verify):
+        call()
+    assert f"aten.mul.Tensor: its predicate {__name__}.bad_predicate:" in str(caught.value)
+    assert "called as: aten.mul.Tensor(f" in str(caught.value)
+    assert isinstance(caught.value.__cause__, AttributeError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from on_core import CORE
 from torch import Tensor
 
 import eagerdecomp as ed
+from eagerdecomp.eager.verdict import refusal
 from eagerdecomp.rules.link import Linkable
 from eagerdecomp.rules.no_route import NoRoute, first_applicable
 from eagerdecomp.rules.rule import Rule, make_rule
@@ -196,3 +198,66 @@ def test_memory_and_interrupts_propagate(monkeypatch: pytest.MonkeyPatch) -> Non
             with_rules(patch, make_rule(SILU, raising, recorded=True), make_rule(SILU, in_sigmoids, recorded=True))
             with pytest.raises(error, match="enough"):
                 in_mode(lambda: F.silu(TRANSPOSED))
+
+
+def picks(x: Tensor) -> Tensor:
+    return aten.index_select.default(x, 0, torch.tensor([7]))
+
+
+@pytest.mark.parametrize("ops", [ed.infra(), NO_GROUP_NORM], ids=["infra", "core less view"])
+def test_a_failed_rule_falls_back(ops: ed.OpSet) -> None:
+    x = channels_last()
+    want = F.group_norm(x, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        with ed.EagerDecompMode(ops, on_unsupported="fallback") as mode:
+            got = F.group_norm(x, 3)
+    assert torch.equal(got, want)
+    assert got.stride() == want.stride()
+    assert mode.stats()["aten.native_group_norm.default"].fell_back == 1
+
+
+def test_explain_lists_the_failed_rule() -> None:
+    found = ed.explain("aten.native_group_norm", channels_last(), None, None, 2, 6, 16, 3, 1e-5, supported_ops=NO_GROUP_NORM)
+    assert found.verdict.startswith("no route")
+    assert any(way.verdict.startswith("needs aten.view.default") for way in found.rules)
+
+
+def test_after_an_error_that_eager_does_not_raise_the_next_rule_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rules(monkeypatch, make_rule(SILU, picks, recorded=True), make_rule(SILU, in_sigmoids, recorded=True))
+    got, _ = in_mode(lambda: F.silu(TRANSPOSED))
+    torch.testing.assert_close(got, F.silu(TRANSPOSED))
+
+
+def test_an_error_of_a_users_rule_propagates() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def silu(x: Tensor) -> Tensor:
+        return x.view(-1)
+
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        in_mode(lambda: F.silu(TRANSPOSED), rules=[silu])
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "accepted"),
+    [
+        (aten.view.default, (TRANSPOSED, [12]), False),
+        (aten.view.default, (TRANSPOSED, [4, 3]), True),
+        (aten.view_copy.default, (TRANSPOSED, [12]), True),
+        (aten._unsafe_view.default, (TRANSPOSED, [12]), False),
+        (aten.native_group_norm.default, (channels_last(), None, None, 2, 6, 16, 3, 1e-5), True),
+        (aten.mm.default, (torch.ones(2, 3), torch.ones(2, 3)), False),
+        (aten.nonzero.default, (TRANSPOSED,), True),
+    ],
+)
+def test_fake_tensors_decide_whether_eager_accepts_a_call(op: Any, args: Any, accepted: bool) -> None:
+    assert (refusal(op, args, {}) is None) is accepted
+
+
+def test_the_check_whether_eager_accepts_a_call_raises_no_warning() -> None:
+    x = torch.arange(16.0).view(4, 4)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with ed.EagerDecompMode(CORE), pytest.raises(RuntimeError, match="refer to a single memory location"):
+            torch.add(x[:2], 1, out=x)
+    assert not seen

@@ -19,9 +19,10 @@ import eagerdecomp as ed
 from eagerdecomp._torch.ops import op_called, op_names, overload, torch_release
 from eagerdecomp.decomps import families, our_rules
 from eagerdecomp.rules.compute import Constant, kept_number, kept_numbers
-from eagerdecomp.rules.link import Linkable, RunnerOf, link, may_decline
+from eagerdecomp.rules.link import Linkable, RunnerOf, link, link_on_call, may_decline
 from eagerdecomp.rules.name_chains import name_chains
-from eagerdecomp.rules.rule import dropped_rules, make_rule
+from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.rules.rule import dropped_rules, make_rule, rule, rules_of
 
 aten = torch.ops.aten
 families()
@@ -279,3 +280,43 @@ def test_a_scalar_created_in_inference_mode_works_outside() -> None:
         F.gelu(x).sum().backward()
         (grad,) = torch.autograd.grad(F.relu(x).sum(), x)
     assert grad.tolist() == (x > 0).float().tolist()
+
+
+def with_a_helper_of_two(x: Tensor) -> Any:
+    return rare_helper(x)
+
+
+@link_on_call
+def rare_helper(x: Tensor) -> Any:
+    return of_two(x)
+
+
+def of_two(x: Tensor) -> Any:
+    return aten.erfinv.default(aten.exp.default(x))
+
+
+def test_a_rare_helper_without_a_route_raises_at_every_call() -> None:
+    def call(op: Any) -> Any:
+        if op is aten.erfinv.default:
+            raise NoRoute(op)
+        return op
+
+    linked = link(with_a_helper_of_two, call)
+    for _ in range(2):
+        with pytest.raises(NoRoute):
+            linked(torch.rand(2))
+
+
+def test_an_op_that_this_torch_lacks_has_no_rule() -> None:
+    before = rules_of(__name__)
+    rule("aten.no_such_op.default")(silu)
+    assert rules_of(__name__) == before
+    assert "aten.no_such_op.default" in dropped_rules()
+
+
+def test_the_next_rule_replaces_a_rule_that_calls_an_op_which_this_torch_lacks() -> None:
+    made = make_rule(aten.silu.default, _by_two_ways)
+    x = torch.randn(3)
+    expected = aten.silu.default(x)
+    with ed.EagerDecompMode(ed.core_aten(), rules=[made]):
+        torch.testing.assert_close(aten.silu.default(x), expected)

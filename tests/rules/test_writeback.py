@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from eagerdecomp.eager.out_quirks import OutQuirks
+from eagerdecomp.eager.promotion import can_cast
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.link import link
 from eagerdecomp.rules.writeback import check_overlap, functional_of, inplace_by, write_list, write_out
@@ -179,3 +181,86 @@ def test_a_list_is_written_one_by_one_to_free_each_result() -> None:
     link(write_list, itself)(targets, [], results())
     assert [target.tolist() for target in targets] == [[0.0] * 4, [1.0] * 4, [2.0] * 4]
     assert most == 0
+
+
+def out_of(start: torch.Tensor, result: torch.Tensor) -> tuple[torch.Tensor, list[str], list[Any]]:
+    """Write a result to an `out`; return the tensor, the warnings and the ops called."""
+    noted = Noted()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert link(write_out, noted.call)(start, result, ()) is start
+    return start, [str(one.message).split(" (Triggered")[0] for one in caught], noted.ran
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS, ids=str)
+def test_can_cast_equals_torch(source: torch.dtype, target: torch.dtype) -> None:
+    assert can_cast(source, target) is torch.can_cast(source, target)
+
+
+@pytest.mark.full
+@settings(max_examples=400)
+@given(pairs(), st.booleans())
+def test_overlaps_of_out_raise_as_in_eager(pair: Any, twice: bool) -> None:
+    eagers, ours = torch.arange(64.0), torch.arange(64.0)
+    assume(pair[0][0] == pair[1][0])  # no resize: other tests cover it
+    target, given_ = view(eagers, pair[0]), view(eagers, pair[1])
+    want = refuses(lambda: torch.add(given_, target if twice else 1, out=target))
+    assume(want is not None)
+    target, given_ = view(ours, pair[0]), view(ours, pair[1])
+    assert refuses(lambda: check_overlap(target, [given_, target if twice else 1])) is want
+
+
+def test_tensors_of_different_storages_and_other_values_never_overlap() -> None:
+    target = torch.zeros(4)
+    check_overlap(target, [torch.zeros(4), 3, None, [target[1:]], "text"])
+    assert target.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("operands", range(3))
+def test_an_in_place_write_never_broadcasts_nor_resizes(operands: int) -> None:
+    target = torch.zeros(1)
+    with pytest.raises(RuntimeError):
+        target.add_(torch.ones(2, 3))
+    for write in (
+        lambda: inplace_by(lambda *args: torch.ones(2, 3), itself, CHECKED, operands=operands)(target, *[target] * operands),
+        lambda: link(write_list, itself)([target], [[target]] * operands, iter([torch.ones(2, 3)])),
+    ):
+        with pytest.raises(Declined):
+            write()
+    assert target.shape == (1,)
+
+
+def test_an_out_of_the_right_shape_is_only_copied_into() -> None:
+    written, warned, ran = out_of(torch.zeros(3, 2).t(), torch.ones(2, 3))
+    assert (written.stride(), warned, ran) == ((1, 2), [], [aten.copy_.default])
+    assert bool((written == 1).all())
+
+
+def test_an_empty_out_is_resized_silently_and_takes_the_results_strides() -> None:
+    written, warned, ran = out_of(torch.empty(0), torch.arange(6.0).view(3, 2).t())
+    assert (tuple(written.shape), written.stride(), warned) == ((2, 3), (1, 2), [])
+    assert torch.equal(written, torch.arange(6.0).view(3, 2).t())
+    assert ran == [aten.resize_.default, aten.set_.source_Storage_storage_offset, aten.copy_.default]
+
+
+def test_an_out_of_another_shape_is_resized_with_eagers_warning() -> None:
+    want = torch.zeros(4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.add(torch.ones(2, 3), 1, out=want)
+    written, warned, _ = out_of(torch.zeros(4), torch.full((2, 3), 2.0))
+    assert warned == [str(one.message).split(" (Triggered")[0] for one in caught]
+    assert len(warned) == 1
+    assert torch.equal(written, want)
+
+
+def test_a_larger_out_keeps_its_storage() -> None:
+    start = torch.zeros(10)
+    address = start.data_ptr()
+    written, _, _ = out_of(start, torch.ones(2, 3))
+    assert written.data_ptr() == address
+
+
+def test_an_out_on_another_device_is_refused() -> None:
+    with pytest.raises(Declined):
+        link(write_out, itself)(torch.empty(2, device="meta"), torch.ones(2), ())

@@ -227,3 +227,48 @@ def test_concurrent_stores_reads_and_clears_are_consistent() -> None:
     programs = cache.of(space, aten.silu.default)
     assert len(programs.programs) <= 4
     assert programs.programs.keys() == programs.listings.keys()
+
+
+def test_the_oldest_program_is_evicted_first() -> None:
+    programs = table(3)
+    for key in "abc":
+        programs.store(key, runs(key), key.upper())
+    programs.store("d", runs("d"), "D")
+    assert list(programs.programs) == ["b", "c", "d"]
+    assert programs.listings == {"b": "B", "c": "C", "d": "D"}
+    assert programs.evictions == 1
+
+
+def test_replacing_a_program_evicts_nothing() -> None:
+    programs = table(2)
+    for key, name in (("a", 1), ("b", 2), ("a", 3)):
+        programs.store(key, runs(name), name)
+    assert {key: run() for key, run in programs.programs.items()} == {"a": 3, "b": 2}
+    assert programs.listings == {"a": 3, "b": 2}
+    assert programs.evictions == 0
+
+
+def test_every_key_is_recorded_until_the_limit() -> None:
+    programs = table(3)
+    for key in range(3):
+        assert programs.worth_recording(key)
+        programs.store(key, runs(key), key)
+    assert not programs.worth_recording("new")
+
+
+def test_all_changed_guards_are_named() -> None:
+    programs = table()
+    programs.store((1, 2, 3), runs(0), 0)
+    assert programs.why_missed((1, 5, 6)) == "2 became 5; 3 became 6"
+
+
+def test_concurrent_threads_get_the_same_table() -> None:
+    cache = ProgramCache()
+    start = threading.Barrier(4)
+
+    def ask(_: int) -> OpPrograms:
+        start.wait()
+        return cache.of(cache.space("mine"), aten.silu.default)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len({id(one) for one in pool.map(ask, range(4))}) == 1

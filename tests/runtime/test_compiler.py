@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from programs import S, call, native, program
 
 import eagerdecomp as ed
+from eagerdecomp.errors import ProgramError
 from eagerdecomp.runtime.cache import OpPrograms, ProgramCache
 from eagerdecomp.runtime.compiler import install_program
 
@@ -92,3 +94,21 @@ def test_a_program_for_many_layouts_reuses_no_memory() -> None:
             x, y = torch.rand(shape), torch.rand(4, 5)
             torch.testing.assert_close(aten.hypot(x, y), aten.hypot(x.clone(), y.clone()))
     assert not any(str(op).endswith("_.Tensor") for op in seen.ops)
+
+
+def test_the_saved_listing_is_the_recorded_program() -> None:
+    table, _ = installed()
+    assert table.listings["key"] is WASTEFUL
+
+
+def test_a_malformed_program_raises_before_it_is_stored() -> None:
+    with pytest.raises(ProgramError, match="%9 is read before it is assigned"):
+        installed(program([S[0]], [call(S[1], aten.sin.default, S[9])], S[1]))
+
+
+def test_an_error_of_a_kernel_does_not_remove_the_program() -> None:
+    table, _ = installed()
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="sigmoid"):
+            table.programs["key"]("no tensor")
+    torch.testing.assert_close(table.programs["key"](torch.zeros(1)), torch.tensor([0.25]))

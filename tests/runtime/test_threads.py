@@ -141,3 +141,52 @@ def test_a_random_call_waits_while_another_thread_uses_its_generators_state() ->
     other.join(_PATIENCE)
     assert torch.equal(got, want)
     assert torch.equal(drawn[0], want_there)
+
+
+@pytest.mark.full
+def test_concurrent_first_calls_store_one_program() -> None:
+    for number in range(10):
+        cache, x = ed.ProgramCache(), torch.rand(2 + number, 3)
+        modes: list[ed.EagerDecompMode] = []
+        got: list[torch.Tensor] = []
+
+        def call(cache: ed.ProgramCache = cache, x: torch.Tensor = x, modes: list[ed.EagerDecompMode] = modes) -> None:
+            mode = ed.EagerDecompMode(OPS, cache=cache)
+            modes.append(mode)
+            with mode:
+                got.append(torch.linalg.matrix_exp(x.mT @ x))  # noqa: B023 - called at once
+
+        alone = ed.EagerDecompMode(OPS, cache=ed.ProgramCache())
+        with alone:
+            want = torch.linalg.matrix_exp(x.mT @ x)
+        _together(*[call] * 5)
+        for one in got:
+            torch.testing.assert_close(one, want)
+        assert len(got) == 5
+        misses = sum(mode.stats().total.misses for mode in modes)
+        once = alone.stats().total
+        assert once.misses <= misses <= 5 * once.misses
+        assert cache.info().programs == once.misses
+
+
+@pytest.mark.full
+def test_values_are_right_while_the_cache_is_cleared() -> None:
+    cache, stop = ed.ProgramCache(limit_per_op=3), threading.Event()
+    given = _requests(7, 60)
+    wanted = [run(x) for run, x in given]
+
+    def serve() -> None:
+        try:
+            mode = ed.EagerDecompMode(OPS, cache=cache)
+            for (run, x), want in zip(given, wanted, strict=True):
+                with mode:
+                    got = run(x)
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+        finally:
+            stop.set()
+
+    def disturb() -> None:
+        while not stop.wait(0.002):
+            cache.clear()
+
+    _together(serve, serve, disturb)

@@ -357,3 +357,27 @@ def test_results_that_are_assumed_contiguous_are_contiguous(name: str) -> None:
     for shape in itertools.product((1, 2, 5), repeat=3):
         for other in ((1,), shape[2:], (shape[1], 1), (shape[0], 1, 1), (1, *shape[1:]), shape):
             assert make(torch.rand(shape), torch.rand(other)).is_contiguous(), (shape, other)
+
+
+def test_lists_of_tensors_add_all_guards() -> None:
+    def cat(tensors: list[Tensor], dim: int = 0) -> Tensor:
+        return aten.add.Tensor(*tensors)  # type: ignore[no-any-return]
+
+    assert guards(cat, [X, Y], op=aten.cat.default) is None
+
+
+def test_a_rank_that_depends_on_sizes_adds_all_guards() -> None:
+    def rule(self: Tensor, other: Tensor) -> Tensor:
+        made = aten.squeeze.dims(aten.add.Tensor(self, other), [0])
+        return aten.view.default(made, [-1] + [1] * made.dim())  # type: ignore[no-any-return]
+
+    assert guards(rule, X, Y) is None
+
+
+def test_a_rule_that_resizes_an_argument_adds_all_guards() -> None:
+    def rule(self: Tensor, other: Tensor) -> Tensor:
+        aten.resize_.default(self, [3])
+        aten.copy_.default(self, other)
+        return self
+
+    assert guards(rule, torch.ones(2), torch.ones(3)) is None

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from programs import record, recorded
+from programs import native, planner_for, record, recorded
 
 import eagerdecomp as ed
 from eagerdecomp._torch.tensors import desugars_first
+from eagerdecomp.program.ir import evaluate
 from eagerdecomp.rules.no_route import NoRoute
+from eagerdecomp.tracing.recorder import Recorder
 from eagerdecomp.tracing.recursion import Chain
 
 aten = torch.ops.aten
@@ -196,3 +198,49 @@ def test_subclasses_that_decompose_ops_run_first() -> None:
     assert not desugars_first([torch.Tensor])
     assert not desugars_first([torch.nn.Parameter])
     assert desugars_first([torch.Tensor, Takes])
+
+
+CORE = ed.core_aten()
+
+
+def test_calls_inside_a_backends_kernel_are_not_recorded() -> None:
+    backend = ed.Backend("mine", CORE, kernels={"aten.sigmoid.default": lambda x: torch.exp(x) * 0 + 3})
+    planner = planner_for(backend)
+    recorder = Recorder(planner.decide, aten.silu.default, (X,))
+    result = recorder.run(planner.decide(aten.silu.default).rules, [X], {})
+    made = recorder.recording(result).program
+    assert result.tolist() == (X * 3).tolist()
+    assert made is not None
+    assert ops_of(made) == ["sigmoid.default", "mul.Tensor"]
+
+
+def test_a_random_op_of_the_set_is_recorded_and_returns_new_numbers_at_each_replay() -> None:
+    @decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand(x.shape)
+
+    made = recorded(aten.silu.default, X, rules=[silu])
+    assert "rand.default" in ops_of(made)
+    torch.manual_seed(0)
+    first, second = evaluate(made, native, [X]), evaluate(made, native, [X])
+    torch.manual_seed(0)
+    assert torch.equal(evaluate(made, native, [X]), first)
+    assert not torch.equal(first, second)
+
+
+def test_a_recording_says_whether_offsets_were_read() -> None:
+    @decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        return x.as_strided((2,), (1,), x.storage_offset()) * 1
+
+    assert record(aten.silu.default, X, rules=[silu])[0].reads_offsets
+    assert not record(aten.silu.default, X)[0].reads_offsets
+
+
+def test_data_read_by_an_abandoned_rule_does_not_affect_the_next() -> None:
+    @decomposition("aten.silu.default")
+    def reads(x: torch.Tensor) -> Any:
+        return x * 2 if x.sum().item() < 0 else NotImplemented
+
+    assert record(aten.silu.default, X, rules=[reads])[0].why_not == ""
+    assert record(aten.silu.default, -X, rules=[reads])[0].why_not.startswith("reads the data")

@@ -386,3 +386,57 @@ def test_a_value_that_is_not_a_verify_spec_raises(verify: Any) -> None:
     with pytest.raises(ValueError, match="verify must be"):
         ed.install(CORE, "cpu", verify=verify)
     ed.install(CORE, "cpu").remove()
+
+
+def test_an_op_and_its_kernels_are_counted_separately() -> None:
+    mode = verifying_mode({"aten.sigmoid.default": right(aten.sigmoid.default)}, ed.Verify(every=10**6, first=2))
+    with mode:
+        for _ in range(5):
+            run_silu()
+    assert mode.verified.checked == {"aten.silu.default": 2, "aten.sigmoid.default": 2}
+
+
+def test_a_kernel_with_a_predicate_is_verified_once_per_call() -> None:
+    ops = (ed.core_aten() | ["aten.silu.default"]).with_predicate("aten.silu.default", lambda x: x.dim() == 1)
+    mode = ed.EagerDecompMode(ed.Backend("some", ops, {"aten.silu.default": right(aten.silu.default)}), verify=EVERY_CALL)
+    vector, matrix = torch.ones(3), torch.ones(3, 1)
+    with mode:
+        F.silu(vector)
+        F.silu(matrix)
+    assert mode.verified.checked == {"aten.silu.default": 2}
+
+
+def test_calls_of_many_threads_are_all_counted() -> None:
+    mode, x = verifying_mode({"aten.exp.default": right(aten.exp.default)}, EVERY_CALL), torch.ones(3)
+
+    def work() -> None:
+        with mode:
+            for _ in range(50):
+                torch.exp(x)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(120)
+    assert mode.verified.checked == {"aten.exp.default": 200}
+    assert not mode.verified
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"every": 0},
+        {"every": 1.5},
+        {"every": True},
+        {"first": -1},
+        {"on_difference": "warn"},
+        {"tolerance": 0.5},
+        {"tolerance": float("inf")},
+        {"tolerance": float("nan")},
+    ],
+    ids=str,
+)
+def test_an_invalid_verify_spec_raises(spec: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"{next(iter(spec))} must be "):
+        ed.Verify(**spec)
