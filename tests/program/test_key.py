@@ -408,3 +408,10 @@ def test_a_program_stored_later_is_found_by_the_same_handler() -> None:
     programs[key_of(aten.silu.default, [X])] = lambda x: "program"
     assert handler(X) == "program"
     assert handler(X.double()) == "cold"
+
+
+def test_zeros_of_either_sign_have_programs_of_their_own() -> None:
+    x = torch.tensor([-1.0])
+    with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()):
+        for zero in (0.0, -0.0) * 4:
+            assert bool(torch.nn.functional.hardtanh(x, zero, 1.0).signbit()) is (str(zero) == "-0.0")
