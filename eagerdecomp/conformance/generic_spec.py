@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -68,6 +68,9 @@ _WITHOUT = re.compile(
     r"\w*sparse|_?ctc_loss|cumprod_backward|log_sigmoid_backward|binary_cross_entropy_backward|slice_inverse|_rowwise_prune"
     r"|_convert_indices|_masked_softmax_backward|batch_norm_update_stats|_thnn_differentiable|mkldnn_rnn|_nnpack"
 )
+
+#: Ops whose kernels in eager walk an expanded dimension as if it had memory of its own.
+_UNEXPANDED = re.compile(r"aten\.nanmedian\.dim")
 
 #: Ops whose results are memory that nobody has written.
 _UNWRITTEN = re.compile(r"\w+\.(new_empty|empty|resize|_make_dep_token)")
@@ -146,10 +149,12 @@ def spec_of_any(op: OpOverload) -> Spec | None:
     fixed = facts.is_out or together
     fills = _FEW if _STEPS.match(str(op)) else _FINITE_FILLS if together or _FINITE.match(str(op)) else _FILLS
 
+    unexpanded = _UNEXPANDED.match(str(op)) is not None
+
     def call(draw: Draw) -> Call:
         example = draw.pick("call", examples)
         sizes = _Sizes(*(({}, {}) if fixed else (_other_sizes(draw, example.shapes, pointwise), _unequal(draw, example.shapes))))
-        make = _Tensors(draw, sizes, pointwise, together, facts.mutated, fills)
+        make = _Tensors(draw, sizes, pointwise, together, bool(facts.mutated) or unexpanded, fills)
         args, kwargs = parse_call(example.text, make)
         values = [sizes.listed(value) if number in sized else value for number, value in enumerate(arguments_of(op, args, kwargs))]
         scalars = [
@@ -212,11 +217,9 @@ class _Sizes:
 class _Tensors:
     """Makes the tensors of a recorded call, with other sizes, dtypes, values and strides."""
 
-    def __init__(
-        self, draw: Draw, sizes: _Sizes, pointwise: bool, together: bool, written: Collection[int], fills: Sequence[str]
-    ) -> None:
+    def __init__(self, draw: Draw, sizes: _Sizes, pointwise: bool, together: bool, faithful: bool, fills: Sequence[str]) -> None:
         self._draw, self._sizes, self._pointwise, self._together, self._fills = draw, sizes, pointwise, together, fills
-        self._layouts = LAYOUTS[:1] if together else FAITHFUL if written else LAYOUTS
+        self._layouts = LAYOUTS[:1] if together else FAITHFUL if faithful else LAYOUTS
         self._float = draw.pick("dtype", FLOATS if together or pointwise else (*FLOATS, torch.int64, torch.uint8))
         self._whole = draw.pick("integers", (None, *INTEGERS)) if pointwise else None
         self._number, self._most = 0, 1
@@ -236,6 +239,8 @@ class _Tensors:
         if dtype.is_floating_point or dtype.is_complex or self._pointwise or dtype is torch.bool:
             fills = _COMPLEX_FILLS if dtype.is_complex else self._fills
             values = filled(draw.pick(f"{name}.values", fills), math.prod(sizes), dtype, draw.generator())
+            if self._together and not sizes and not dtype.is_complex:
+                values = values.abs().ceil()  # it may be a number of steps
         else:  # they may be indices
             most = 1 if self._together else draw.pick(f"{name}.most", (1, self._most, 5, None))
             count, draws = math.prod(sizes), draw.generator()

@@ -26,7 +26,7 @@ def test_a_rule_equals_eager(name: str) -> None:
 PARTS = 20
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("part", range(PARTS))
 def test_all_rules_equal_eager(part: int) -> None:
     assert differences(run(CORE, every_op()[part::PARTS], 25, processes=1)) == []
