@@ -332,3 +332,21 @@ def test_in_place_ops_are_checked() -> None:
     ops = SIGMOID | ["aten.clone"]
     assert refused(ops, lambda: x.clone().sigmoid_()).op == "aten.sigmoid_.default"
     trains(ops | ["aten.sigmoid_backward"], lambda: x.clone().sigmoid_(), x)
+
+
+def test_one_of_several_results_may_have_no_gradient() -> None:
+    """It is not known which of them the loss uses."""
+    x = leaf(3)
+    ops = ed.infra() | [
+        "aten.var_mean.correction",
+        "aten.div.Scalar",
+        "aten.div.Tensor",
+        "aten.full.default",
+        "aten.expand.default",
+    ]
+    with ed.EagerDecompMode(ops, preflight=True):
+        variance, mean = torch.var_mean(x)
+        mean.backward(retain_graph=True)
+        with pytest.raises(ed.UnsupportedOpError):
+            variance.backward()
+    torch.testing.assert_close(x.grad, torch.full((3,), 1 / 3))
