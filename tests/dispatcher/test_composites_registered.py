@@ -33,17 +33,18 @@ def test_exit_of_the_last_mode_restores_the_dispatcher() -> None:
     assert (dispatch_table(), dispatch_table("aten::layer_norm")) == before
 
 
-def test_a_kernel_of_another_library_stays_and_the_error_says_so() -> None:
-    before = dispatch_table("aten::layer_norm")
+@pytest.mark.parametrize(("theirs", "other"), [("linear", "layer_norm"), ("layer_norm", "linear")])
+def test_a_kernel_of_another_library_stays_and_the_error_says_so(theirs: str, other: str) -> None:
+    before = dispatch_table(f"aten::{other}")
     with torch.library._scoped_library("aten", "IMPL") as library:
-        library.impl("linear", lambda x, w, b=None: x, "AutogradCPU")
-        theirs = dispatch_table()
+        library.impl(theirs, lambda x, *more: x, "AutogradCPU")
+        registered = dispatch_table(f"aten::{theirs}")
         with (
             pytest.raises(ed.OpSetError, match="another library's kernel at AutogradCPU"),
             ed.EagerDecompMode(CORE, keep=[aten.layer_norm, aten.linear]),
         ):
             pass
-        assert (dispatch_table(), dispatch_table("aten::layer_norm")) == (theirs, before)
+        assert (dispatch_table(f"aten::{theirs}"), dispatch_table(f"aten::{other}")) == (registered, before)
         assert len(torch.utils._python_dispatch._get_current_dispatch_mode_stack()) == 0
 
 
