@@ -1,7 +1,7 @@
 """Specs for ops without a spec of their own: calls like those that were recorded for torch's operator database.
 
-A recorded call is varied: other sizes (equal ones stay equal), dtypes, values, strides, and other scalars. Eager says which calls
-are valid: those that it refuses test nothing.
+A recorded call is varied: other sizes (equal ones mostly stay equal), dtypes, values, strides, scalars, and optional tensors. Eager
+says which calls are valid: those that it refuses test nothing.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _MOST = 4000
 #: that is not its own. Their sizes, strides, integers and scalars are those of the recorded call.
 _TOGETHER = re.compile(
     r"aten\._?(fused_|thnn_|mkldnn_|cudnn_|miopen_|native_batch_norm|sobol_|slow_conv|batch_norm|lu_unpack|lu_solve|linalg_(ldl|lu)_solve"
-    r"|linalg_householder_product|orgqr|ormqr|cholesky_solve|ctc_loss|trilinear|weight_norm|weight_int8|set_\.|jagged|nested"
-    r"|padded_dense|pack_padded|pad_packed|embedding_bag|rowwise|pdist|segment_reduce|convert_indices|fractional|grid_sampler"
-    r"|max_unpool|int_mm|pad_circular|choose_qparams|nnpack|masked_softmax|scaled_|transform_bias|spdiags|linalg_lstsq|.*_jvp|.*_helper"
+    r"|linalg_householder_product|orgqr|ormqr|cholesky_solve|trilinear|weight_norm|weight_int8|set_\.|jagged|nested"
+    r"|padded_dense|pack_padded|pad_packed|embedding_bag|pdist|segment_reduce|fractional|grid_sampler"
+    r"|max_unpool|int_mm|pad_circular|choose_qparams|masked_softmax|scaled_|transform_bias|spdiags|linalg_lstsq|.*_jvp|.*_helper"
     r"|(?!((mse|smooth_l1|huber|soft_margin)_loss|hardshrink|softshrink|hardtanh|hardswish|hardsigmoid|elu|gelu|silu|mish|softplus"
     r"|leaky_relu|logit|threshold|sigmoid|tanh)_backward).*_backward)"
 )
@@ -54,7 +54,7 @@ _TOGETHER = re.compile(
 #: that eager updates number by number.
 _FINITE = re.compile(
     r"aten\._?(linalg_|cholesky|geqrf|qr\b|svd|lu_|triangular_solve|pinverse|inverse|slogdet|logdet|det\b|fft_|stft|istft|std|var"
-    r"|matrix_|nuclear_norm|slow_conv|upsample|grid_sampler|spectral|lstsq|symeig|orgqr|ormqr|cov\b|corrcoef|linspace|logspace)"
+    r"|matrix_|nuclear_norm|upsample|spectral|lstsq|symeig|cov\b|corrcoef|linspace|logspace)"
 )
 
 #: Ops that take as many steps as an argument says: a large number would take minutes.
@@ -148,20 +148,20 @@ def spec_of_any(op: OpOverload) -> Spec | None:
     # Results of other sizes would resize `out=`, which may then not share memory with another tensor.
     fixed = facts.is_out or together
     fills = _FEW if _STEPS.match(str(op)) else _FINITE_FILLS if together or _FINITE.match(str(op)) else _FILLS
-
-    unexpanded = _UNEXPANDED.match(str(op)) is not None
+    faithful = bool(facts.mutated) or _UNEXPANDED.match(str(op)) is not None
+    scalars = [
+        number
+        for number, one in enumerate(facts.arguments)
+        if one.kind in _OTHERS and (one.name in _FREE if fixed else one.name not in _FIXED)
+    ]
 
     def call(draw: Draw) -> Call:
         example = draw.pick("call", examples)
-        sizes = _Sizes(*(({}, {}) if fixed else (_other_sizes(draw, example.shapes, pointwise), _unequal(draw, example.shapes))))
-        make = _Tensors(draw, sizes, pointwise, together, bool(facts.mutated) or unexpanded, fills)
+        other = {} if fixed else _other_sizes(draw, example.shapes, pointwise)
+        sizes = _Sizes(other, {} if fixed else _unequal(draw, example.shapes))
+        make = _Tensors(draw, sizes, pointwise, together, faithful, fills)
         args, kwargs = parse_call(example.text, make)
         values = [sizes.listed(value) if number in sized else value for number, value in enumerate(arguments_of(op, args, kwargs))]
-        scalars = [
-            number
-            for number, one in enumerate(facts.arguments)
-            if one.kind in _OTHERS and (one.name in _FREE if fixed else one.name not in _FIXED)
-        ]
         if scalars and draw.flag("other scalar"):
             values = _varied(draw, draw.pick("scalar", scalars), facts.arguments, values)
         missing = [number for number, one in enumerate(facts.arguments) if one.holds_tensors and values[number] is None]

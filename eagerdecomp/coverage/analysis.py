@@ -85,9 +85,7 @@ def plan(
     backend = as_backend(supported_ops)
     user = index_rules(rules)
     planner = planner_of(backend, user.values())
-    recorded = _with_small_rules(load_calls, _small_rules(planner))
-    changed = [rule for one in recorded.values() if one.calls for rule in one.changed]
-    seen, unknown = with_rules(recorded, (*changed, *user.values()))
+    seen, unknown = _samples(planner, user.values())
     routes = Routes(planner, seen)
     called = ModelCalls()
     if model is not None:
@@ -203,11 +201,16 @@ def _small_rules(planner: Planner) -> tuple[Rule, ...]:
 def sample_routes(backend: Backend, names: Iterable[str]) -> Routes:
     """Return the routes of the recorded calls of ops on a backend. Errors of predicates are not raised."""
     planner = planner_of(backend)
-    recorded = _with_small_rules(load_calls, _small_rules(planner))
-    changed = [rule for one in recorded.values() if one.calls for rule in one.changed]
-    routes = Routes(planner, with_rules(recorded, changed)[0] if changed else recorded, raises=False)
+    routes = Routes(planner, _samples(planner)[0], raises=False)
     routes.know(names)
     return routes
+
+
+def _samples(planner: Planner, more: Iterable[Rule] = ()) -> tuple[Mapping[str, SeenOp], dict[str, str]]:
+    """Return the recorded calls with what rules for small sets, changed rules and `more` rules call; and which could not be run."""
+    recorded = _with_small_rules(load_calls, _small_rules(planner))
+    changed = [rule for one in recorded.values() if one.calls for rule in one.changed]
+    return with_rules(recorded, (*changed, *more))
 
 
 @functools.lru_cache(maxsize=4)

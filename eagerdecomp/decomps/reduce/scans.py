@@ -29,13 +29,18 @@ def _accumulated(dtype: torch.dtype) -> torch.dtype:
     return wide_of(dtype) if dtype.is_floating_point or dtype.is_complex else dtype
 
 
-def _accumulated_in(self: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """Return a contiguous copy in the dtype of a cumulative sum or product: int64 for integers."""
+def _is_alone(self: Tensor, dim: int) -> bool:
+    """Return whether each element is its own cumulative sum or product."""
+    return not self.dim() or not self.numel() or self.size(dim) == 1
+
+
+def _accumulated_in(self: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+    """Return the input, contiguous, in the dtype of a cumulative sum or product: int64 for integers. A copy if it is the result."""
     if dtype is None:
         dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.int64
     if self.numel() and (dtype is torch.bool or dtype in RARE):
         raise Declined
-    if dtype is self.dtype and self.dim() and self.numel():
+    if dtype is self.dtype and not _is_alone(self, dim):
         return as_contiguous(self)
     return aten._to_copy.default(self, dtype=dtype, memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
 
@@ -53,11 +58,9 @@ def _cumsum(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     if _is_refused(self, dtype):
         return NotImplemented
     dim = wrapped_dim(dim, self.dim())
-    x = _accumulated_in(self, dtype)
-    if not self.dim() or not self.numel():
+    x = _accumulated_in(self, dim, dtype)
+    if _is_alone(self, dim):
         return x
-    if self.size(dim) == 1:
-        return aten.clone.default(x)
     return scan(x, dim, aten.add.Tensor, _accumulated(x.dtype), 0)
 
 
@@ -69,11 +72,9 @@ def _cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any
     if _is_refused(self, dtype):
         return NotImplemented
     dim = wrapped_dim(dim, self.dim())
-    x = _accumulated_in(self, dtype)
-    if not self.dim() or not self.numel():
+    x = _accumulated_in(self, dim, dtype)
+    if _is_alone(self, dim):
         return x
-    if self.size(dim) == 1:
-        return aten.clone.default(x)
     if not (x.dtype.is_floating_point or x.dtype.is_complex):
         return scan(x, dim, aten.mul.Tensor, x.dtype, 1)
     return _running_product(x, dim)
