@@ -56,7 +56,7 @@ def adaptive_extents(size: int, count: int) -> tuple[int, int]:
     With ``size = q * count + r``, a window begins ``t / count`` within an element, for a multiple t of ``gcd(r, count)``, and ends
     ``r / count`` after its last whole element: in the next element, or if t + r is above `count` in the one after it.
     """
-    whole, rest = divmod(size, count)
+    whole, rest = size // count, size % count  # sizes may be symbols, which take no divmod
     return (whole, whole) if not rest else (whole + 1, whole + 1 + (count % rest != 0))
 
 

@@ -136,7 +136,8 @@ def _slice_backward(grad_output: Tensor, input_sizes: Sequence[int], dim: int, s
         rank = len(input_sizes)
         inner = rank - 1 - dim if dim >= 0 else -1 - dim
         size, count = input_sizes[dim], grad_output.size(dim)
-        start, end, _ = slice(start, end).indices(size)
+        start = max(start + size, 0) if start < 0 else min(start, size)
+        end = max(end + size, 0) if end < 0 else min(end, size)  # sizes may be symbols, which are no indices of a slice
         if count != max(end - start, 0):
             return NotImplemented
         return aten.constant_pad_nd.default(grad_output, [0] * (2 * inner) + [start, size - start - count])
