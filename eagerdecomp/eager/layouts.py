@@ -171,6 +171,13 @@ def _as_empty_like(position: int) -> Wanted:
     return wanted
 
 
+class _Made(NamedTuple):
+    """What an iterator reads of an operand that eager's kernel makes of an argument."""
+
+    shape: Sequence[int]
+    strides: Sequence[int]
+
+
 def _as_ldexp(result: Tensor, self: Tensor, other: Tensor) -> Sequence[int] | None:
     """Return the strides of ``empty_like``, which eager's iterator resizes if the exponents have another shape.
 
@@ -178,16 +185,18 @@ def _as_ldexp(result: Tensor, self: Tensor, other: Tensor) -> Sequence[int] | No
     needs no other dtype.
     """
     if other.dtype.is_floating_point or other.dtype.is_complex or not self.dtype.is_floating_point:
-        plain = self.dtype is torch.float32 or not (self.dtype.is_floating_point or self.dtype.is_complex)
-        powers = torch.empty(other.shape, dtype=other.dtype, device="meta") if plain else other
-        return None if keep_strides([self, powers]) else iterator_strides(result.shape, [self, powers], None)
+        if self.dtype is torch.float32 or not (self.dtype.is_floating_point or self.dtype.is_complex):
+            powers = _Made(other.shape, in_order(other.shape, range(other.dim())))
+            return iterator_strides(result.shape, [self, powers])
+        return None if keep_strides([self, other]) else iterator_strides(result.shape, [self, other])
     alike = result.shape == self.shape
     return _as_empty_like(0)(result, self, other) if alike else as_operands(2, promotes=False)(result, self, other)
 
 
 def _as_addr(result: Tensor, self: Tensor, vec1: Tensor, vec2: Tensor, *args: Any) -> Sequence[int] | None:
     """Return the strides of the iterator, of which `self` is an operand even if `beta` is 0."""
-    return None if keep_strides([self]) else iterator_strides(result.shape, [self, vec1.unsqueeze(-1), vec2], None)
+    column = _Made((*vec1.shape, 1), [*vec1.stride(), 1])
+    return None if keep_strides([self]) else iterator_strides(result.shape, [self, column, vec2])
 
 
 def _heads_last(result: Tensor, *args: Any) -> Sequence[int] | None:
@@ -276,7 +285,7 @@ def iterator_strides(shape: Sequence[int], operands: Sequence[Any], computed_in:
     if known is not None:
         return known
     dims = len(shape)
-    spread = [_spread(operand, shape, computed_in) for operand in operands if isinstance(operand, Tensor)]
+    spread = [_spread(operand, shape, computed_in) for operand in operands if isinstance(operand, (Tensor, _Made))]
     order = list(range(dims - 1, -1, -1))  # innermost first; an insertion sort, as in TensorIteratorBase::reorder_dimensions
     for start in range(1, dims):
         here = start
@@ -292,7 +301,7 @@ def iterator_strides(shape: Sequence[int], operands: Sequence[Any], computed_in:
 
 def _strides_of_alike(shape: Sequence[int], operands: Sequence[Any], computed_in: torch.dtype | None) -> Sequence[int] | None:
     """Return the strides for operands that TensorIterator does not order (`TensorIteratorBase::compute_fast_setup_type`)."""
-    if not all(isinstance(one, Tensor) and one.shape == shape for one in operands):
+    if not all(isinstance(one, (Tensor, _Made)) and one.shape == shape for one in operands):
         return None
     lies = [_converted(operand, computed_in) for operand in operands]
     dims = len(shape)
@@ -304,14 +313,16 @@ def _strides_of_alike(shape: Sequence[int], operands: Sequence[Any], computed_in
     return first if same and lies_in_order(shape, first, sorted(range(dims), key=lambda dim: (-first[dim], -shape[dim]))) else None
 
 
-def _converted(operand: Tensor, computed_in: torch.dtype | None) -> Sequence[int]:
+def _converted(operand: Tensor | _Made, computed_in: torch.dtype | None) -> Sequence[int]:
     """Return the operand's strides after conversion to the dtype of the computation."""
+    if isinstance(operand, _Made):
+        return operand.strides
     return operand.stride() if computed_in is None or operand.dtype is computed_in else like_strides(operand)
 
 
-def _spread(operand: Tensor, shape: Sequence[int], computed_in: torch.dtype | None) -> list[int]:
+def _spread(operand: Tensor | _Made, shape: Sequence[int], computed_in: torch.dtype | None) -> list[int]:
     """Return the operand's strides for the whole shape: 0 for broadcast dimensions."""
-    missing = len(shape) - operand.dim()
+    missing = len(shape) - len(operand.shape)
     own = zip(operand.shape, _converted(operand, computed_in), shape[missing:], strict=True)
     return [0] * missing + [0 if size == 1 != whole else stride for size, stride, whole in own]
 

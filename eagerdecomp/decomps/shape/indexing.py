@@ -316,6 +316,32 @@ def _put_unchecked(
     return aten.index_put.default(self, indices, values, accumulate)
 
 
+def _clamped(x: Tensor, mask: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None] | None:
+    """Return the indices clamped to the elements of `x`; None where eager refuses them or nothing can be picked."""
+    given = [at for at in indices if at is not None]
+    if mask.dtype is not torch.bool or not x.numel() or any(at.dtype not in (torch.int64, torch.int32) for at in given):
+        return None
+    return [None if at is None else aten.clamp.default(at, -x.size(dim), x.size(dim) - 1) for dim, at in enumerate(indices)]
+
+
+@rule("aten._unsafe_masked_index.default", recorded=True)
+def _unsafe_masked_index(self: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: Any) -> Any:
+    """Leave the caller's list of indices as it is, which torch's entry changes."""
+    clamped = _clamped(self, mask, indices)
+    if clamped is None:
+        return NotImplemented
+    return aten.masked_fill.Scalar(aten._unsafe_index.Tensor(self, clamped), aten.logical_not.default(mask), fill)
+
+
+@rule("aten._unsafe_masked_index_put_accumulate.default", recorded=True)
+def _unsafe_masked_index_put_accumulate(self: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> Any:
+    clamped = _clamped(self, mask, indices)
+    if clamped is None:
+        return NotImplemented
+    added = aten.masked_fill.Scalar(values, aten.logical_not.default(mask), 0)
+    return aten._unsafe_index_put.default(self, clamped, added, True)
+
+
 def _index_fill(op: OpOverload) -> None:
     @rule(op)
     def index_fill(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
