@@ -384,7 +384,7 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
         "take normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor slice_backward select_backward "
         "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two",
     ),
-    (_as_empty, "diag_embed multinomial prod.dim_int"),
+    (_as_empty, "diag_embed multinomial prod.dim_int all.dims any.dims"),
     # Kernels that return either channels last or contiguous results.
     (_channels_last_as_input(0), "_adaptive_avg_pool2d channel_shuffle max_unpool2d native_group_norm"),
     (_channels_last_as_input(1), "native_group_norm_backward"),

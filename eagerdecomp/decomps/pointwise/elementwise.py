@@ -232,7 +232,7 @@ def _nan_to_num(self: Tensor, nan: float | None = None, posinf: float | None = N
         result = aten.where.self(aten.eq.Scalar(self, math.inf), constant(self, cast_number(posinf, dtype)), result)
     if neginf is not None:
         result = aten.where.self(aten.eq.Scalar(self, -math.inf), constant(self, cast_number(neginf, dtype)), result)
-    return aten.where.self(aten.isnan.default(self), constant(self, cast_number(nan, dtype)) if nan else _ZERO(self), result)
+    return aten.where.self(aten.isnan.default(self), constant(self, 0.0 if nan is None else cast_number(nan, dtype)), result)
 
 
 @link_on_call
@@ -318,7 +318,7 @@ def _fill(self: Tensor, value: Any = 0) -> Tensor:
     if (value.__class__ is complex or not abs(value) <= _SMALL) and self.numel() != 1:  # one element is not checked
         value = held_number(value, self.dtype)
     if value.__class__ is float or value.__class__ is int:
-        aten.copy_.default(target, constant(self, value) if value else _ZERO(self))
+        aten.copy_.default(target, constant(self, value))
     else:
         aten.copy_.default(target, aten.full.default([], value, dtype=self.dtype, device=self.device))
     return self

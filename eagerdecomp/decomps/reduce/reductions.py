@@ -162,15 +162,28 @@ def _prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
 def _all(op: OpOverload) -> Callable[..., Any]:
     """Make the rule for uint16, uint32 and uint64: torch's decomposition negates them, which no eager kernel supports.
 
-    Of no dimensions, all and any are the same, and torch's decomposition keeps strides where eager's results are contiguous.
+    Of no dimensions, all and any are the same.
     """
 
     def run(self: Tensor, *rest: Any, **named: Any) -> Any:
         if rest and rest[0] == [] and self.dtype not in WIDE_UNSIGNED:
             return aten.any.dims(self, *rest, **named)
+        if rest and rest[0] is None and self.dim():  # the C++ composition expands one element
+            return op(self, list(range(self.dim())), *rest[1:], **named)
         return op(aten.ne.Scalar(self, 0), *rest, **named) if self.dtype in WIDE_UNSIGNED else NotImplemented
 
     return run
+
+
+@rule("aten.any.dims", recorded=True)
+def _any_dims(self: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Any:
+    """Cover no dimensions, and all of them by None, where the C++ composition expands one element."""
+    if dim is None and self.dim():
+        return aten.any.dims(self, list(range(self.dim())), keepdim)
+    if dim != [] or self.dtype in WIDE_UNSIGNED:
+        return NotImplemented
+    found = aten.ne.Scalar(self, 0)
+    return aten._to_copy.default(found, dtype=torch.uint8) if self.dtype is torch.uint8 else found
 
 
 @rule("aten._aminmax.default", "aten._aminmax.dim")

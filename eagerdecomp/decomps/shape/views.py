@@ -112,7 +112,11 @@ def _channel_shuffle(self: Tensor, groups: int) -> Any:
     The order does not change then, and views would share the input's memory.
     """
     shape = list(self.shape)
-    if len(shape) < 3 or not self.numel() or self.dtype in RARE or groups < 1 or shape[1] % groups:
+    if len(shape) < 3 or groups < 1 or shape[1] % groups:
+        return NotImplemented
+    if not self.numel():
+        return aten.alias.default(self)
+    if self.dtype in RARE:
         return NotImplemented
     if groups in (1, shape[1]):
         return aten.clone.default(self, memory_format=suggested_memory_format(self))

@@ -18,6 +18,7 @@ from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, can_cast, promoted
 from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.blocks import elementwise_in_blocks
+from eagerdecomp.rules.compute import constant
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_float
 from eagerdecomp.rules.writeback import check_result
@@ -182,8 +183,9 @@ def _bent_backward(*, slope_is_bend: bool) -> Callable[..., Any]:
         elif bend > 0:
             slope = aten.mul.Scalar(aten.clamp.default(aten.div.Scalar(difference, bend), -1, 1), share)
         else:  # of a distance: where there is none, eager's kernel looks down
-            down, up = (aten.full.default([], x, dtype=difference.dtype, device=difference.device) for x in (-share, share))
+            down, up = constant(difference, -share), constant(difference, share)
             slope = aten.where.self(aten.le.Scalar(difference, -bend), down, up)
+            slope = aten.where.self(aten.isnan.default(difference), difference, slope)
         return aten.mul.Tensor(slope, grad_output)
 
     return backward
