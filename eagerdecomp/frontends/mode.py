@@ -61,7 +61,7 @@ class EagerDecompMode(CompositeMode):
         host_random: how to run random ops outside the set that data loading code calls on CPU tensors. ``"native"`` runs torch's
             kernel and counts the call (`OpStats.host_random`), so data loading shuffles as in eager with the same seed;
             ``"decomposed"`` decomposes them like all others. Data loading code is what `torch.utils.data` runs: samplers,
-            `random_split`, a `DataLoader`'s seeds and workers, and the datasets and functions that they call.
+            `random_split`, a `DataLoader`'s seeds and workers, and the datasets and functions that they call; and `SobolEngine`.
             `OpStats.other_numbers` counts decomposed random calls whose numbers may differ from eager's.
 
     **Kept ops.** The gradient of a kept op is that of PyTorch's composition: the backward pass runs the composition again, on ops
@@ -118,7 +118,7 @@ class EagerDecompMode(CompositeMode):
         keep: Iterable[OpLike] = (),
         preflight: bool = False,
         verify: Verify | Literal["cpu"] | None = None,
-        host_random: HostRandom = "decomposed",
+        host_random: HostRandom = "native",
     ) -> None:
         super().__init__()
         if preflight and on_unsupported == "fallback":

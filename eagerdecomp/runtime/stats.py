@@ -158,6 +158,8 @@ def table(stats: Stats, width: int | None = None) -> str:
     for label, counts in (*random, (_SHAPES_ONLY, stats.shapes_only)):
         if counts:
             lines += fitted("", f"{label}: {count_by_packet(counts)}", width)
+    if stats.other_numbers:
+        lines.append(f"line to paste, so that they draw eager's numbers: {ops_line(stats.other_numbers)}")
     lines += gap_lines(stats.gaps)
     reasons = sorted({f"{name}: {one.why_bypassed}" for name, one in rows if one.why_bypassed})
     if reasons:

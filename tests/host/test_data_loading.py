@@ -1,4 +1,4 @@
-"""`host_random="native"`: a seed gives eager's order of data, and the random calls that are not eager's are reported."""
+"""`host_random`: a seed gives eager's order of data, and the random calls that are not eager's are reported."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.quasirandom import SobolEngine
 from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset, WeightedRandomSampler, random_split
 
 import eagerdecomp as ed
@@ -52,6 +53,7 @@ LOADINGS: dict[str, Callable[[int], list[int]]] = {
     "weighted": lambda workers: visited(DataLoader(ITEMS, 4, sampler=WeightedRandomSampler(WEIGHTS, 40), num_workers=workers)),
     "augmented": lambda workers: visited(DataLoader(Augmented(), 4, shuffle=True, num_workers=workers)),
     "a user's sampler": lambda workers: visited(DataLoader(ITEMS, 4, sampler=Own(), num_workers=workers)),
+    "sobol": lambda workers: SobolEngine(2, scramble=True, seed=workers).draw(9).mul(2**20).flatten().int().tolist(),
     "split": lambda workers: list(random_split(ITEMS, [20, 40])[0].indices),
 }
 
@@ -65,7 +67,7 @@ def seeded(loading: Callable[[int], list[int]], workers: int) -> tuple[list[int]
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", LOADINGS)
 def test_equal_seeds_give_eagers_data_and_later_random_numbers(name: str, workers: int) -> None:
-    mode = ed.EagerDecompMode(ed.core_aten(), host_random="native")
+    mode = ed.EagerDecompMode(ed.core_aten())
     want, want_next = seeded(LOADINGS[name], workers)
     with mode:
         got, got_next = seeded(LOADINGS[name], workers)
@@ -78,7 +80,7 @@ def test_equal_seeds_give_eagers_data_and_later_random_numbers(name: str, worker
 
 
 def test_random_calls_of_the_program_itself_stay_decomposed() -> None:
-    mode = ed.EagerDecompMode(ed.core_aten(), host_random="native")
+    mode = ed.EagerDecompMode(ed.core_aten())
     with ed.BackendRecorder() as seen, mode:
         torch.randint(2**20, (5,))
         torch.empty((), dtype=torch.int64).random_()
@@ -97,7 +99,7 @@ def test_tensors_of_another_device_stay_decomposed() -> None:
             torch.randint(9, (3,), device="meta")
             return place
 
-    mode = ed.EagerDecompMode(ed.core_aten(), host_random="native")
+    mode = ed.EagerDecompMode(ed.core_aten())
     with mode:
         visited(DataLoader(OnMeta()))
     assert mode.stats()["aten.random_.default"].host_random == 1  # the seed of the loader
