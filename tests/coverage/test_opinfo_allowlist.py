@@ -14,14 +14,13 @@ from eagerdecomp.cli.main import main
 from eagerdecomp.coverage.opinfo_allowlist import allowlist_of, opinfos
 from eagerdecomp.coverage.plan_report import Plan
 
-CORE = ed.core_aten()
+#: A set on which `nonzero` has no route.
+CORE = ed.core_aten() - ["aten.nonzero.default"]
+MISSING = "aten.nonzero.default"
 
-#: What has no route of `sparse.mm.reduce`.
-REDUCES = ("aten._sparse_mm_reduce_impl.default", "aten._sparse_mm_reduce_impl_backward.default")
-
-#: The others: no route (sparse.mm.reduce), a backward without one, no float dtype, nothing called, a variant of its own name.
+#: The others: no route (nonzero), a backward without one, no float dtype, nothing called, a variant of its own name.
 SOME = [
-    *("add", "nn.functional.gelu", "sparse.mm.reduce", "bitwise_and", "positive", "div.floor_rounding", "nn.functional.mish"),
+    *("add", "nn.functional.gelu", "nonzero", "bitwise_and", "positive", "div.floor_rounding", "nn.functional.mish"),
     "matmul",
 ]
 
@@ -47,9 +46,9 @@ def read(source: str) -> dict[str, Any]:
 @pytest.mark.full
 def test_an_opinfo_is_allowed_if_all_its_ops_are_closed(plan: Plan, infos: list[Any]) -> None:
     found = allowlist_of(plan, infos)
-    assert set(found.forward) == set(SOME) - {"sparse.mm.reduce"}
+    assert set(found.forward) == set(SOME) - {"nonzero"}
     assert found.gradients == found.forward
-    assert found.left_out == {"sparse.mm.reduce": REDUCES}
+    assert found.left_out == {"nonzero": (MISSING,)}
     without = allowlist_of(ed.plan(CORE - ["aten.tanh", "aten.log1p", "aten.exp", "aten.erf"]), infos)
     assert {"nn.functional.gelu", "nn.functional.mish"} <= set(without.left_out)
 
@@ -92,7 +91,7 @@ def test_torchs_device_tests_run_only_for_closed_ops(plan: Plan, infos: list[Any
     finally:
         CPUTestBase.set_test_configs()
     assert {name.removeprefix("test_results_equal_eager_").partition("_cpu_")[0] for name in names} == {
-        info.formatted_name for info in infos if info.full_name != "sparse.mm.reduce"
+        info.formatted_name for info in infos if info.full_name != "nonzero"
     }
     assert (result.errors, result.failures, result.skipped) == ([], [], [])
     assert result.testsRun == len(names) > len(infos)
@@ -101,9 +100,10 @@ def test_torchs_device_tests_run_only_for_closed_ops(plan: Plan, infos: list[Any
 @pytest.mark.full
 def test_the_command_writes_it(infos: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr("eagerdecomp.cli.commands.plan.opinfos", lambda: infos)
-    assert main(["plan", "--allowlist", str(tmp_path / "closure.py")]) == 0
+    (tmp_path / "ops.txt").write_text("\n".join(map(str, CORE)), encoding="utf-8")
+    assert main(["plan", "--ops", str(tmp_path / "ops.txt"), "--allowlist", str(tmp_path / "closure.py")]) == 0
     written = read((tmp_path / "closure.py").read_text(encoding="utf-8"))
-    assert written["FORWARD"] == set(SOME) - {"sparse.mm.reduce"}
-    assert written["LEFT_OUT"] == {"sparse.mm.reduce": list(REDUCES)}
-    assert "core_aten" in written["__doc__"]
+    assert written["FORWARD"] == set(SOME) - {"nonzero"}
+    assert written["LEFT_OUT"] == {"nonzero": [MISSING]}
+    assert "ops.txt" in written["__doc__"]
     assert "7 of 8 OpInfos stay on the set, 7 with their gradients" in capsys.readouterr().err

@@ -96,7 +96,7 @@ def _by_tensor(op: OpOverload) -> Callable[..., Any]:
 
 @rule("aten.reciprocal.default", recorded=True, source="small")
 def _reciprocal(self: Tensor) -> Any:
-    return aten.div.Tensor(as_number(1, self, floating(self.dtype)), self) if is_real(self.dtype) else NotImplemented
+    return aten.div.Tensor(as_number(1, self, floating(self.dtype)), self)
 
 
 def _in_wide(compute: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Any]:

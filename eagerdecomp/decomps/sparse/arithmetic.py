@@ -46,23 +46,24 @@ def _coo_or_strided(*values: Any) -> bool:
 def _sum_of(self: Tensor, other: Tensor, alpha: Any) -> Any:
     """Concatenate the elements of both.
 
-    The sum of coalesced tensors is coalesced; tensors with equal indices keep them. In other cases eager's CPU kernel interleaves
-    the elements in an order of its own, while CUDA's kernel concatenates them.
+    The sum of coalesced tensors is coalesced; tensors with equal indices keep them; but eager concatenates values that are not
+    contiguous. In other cases its CPU kernel interleaves the elements in an order of its own, while CUDA's kernel concatenates them.
     """
     dtype = torch.promote_types(self.dtype, other.dtype)
     if not other._nnz():
         return with_values(self, _changed(aten._values.default(self), dtype))
     (left, one), (right, two) = parts(self), parts(other)
+    apart = not (one.is_contiguous() and two.is_contiguous())
     one, two = retyped(one, dtype), retyped(two, dtype)
     if alpha != 1:
         two = times_number(two, alpha)
     if not self._nnz():
         return make_coo(self.shape, aten.clone.default(right), aten.clone.default(two) if alpha == 1 else two, other.is_coalesced())
     both = self.is_coalesced() and other.is_coalesced()
-    if left.shape == right.shape and not aten._local_scalar_dense.default(aten.any.default(aten.ne.Tensor(left, right))):
+    if not apart and left.shape == right.shape and not aten._local_scalar_dense.default(aten.any.default(aten.ne.Tensor(left, right))):
         return make_coo(self.shape, aten.clone.default(left), aten.add.Tensor(one, two), both)
     found = like(self, aten.cat.default([left, right], 1), aten.cat.default([one, two], 0))
-    return coalesced(found) if both else found
+    return coalesced(found) if both and not apart else found
 
 
 def _changed(values: Tensor, dtype: torch.dtype) -> Any:
@@ -261,15 +262,14 @@ def _mul(self: Any, other: Any) -> Any:
 
 @rule("aten.mul_.Tensor", "aten.mul_.Scalar", source="sparse")
 def _mul_in_place(self: Any, other: Any) -> Any:
-    if not _coo_or_strided(self, other):
-        return NotImplemented
-    if not torch.can_cast(torch.result_type(self, other), self.dtype) or not is_coo(self):
+    if not _coo_or_strided(self, other) or not torch.can_cast(torch.result_type(self, other), self.dtype):
         return NotImplemented
     found = _product(self, other)
-    if found is NotImplemented:
-        return found
-    if found.shape != self.shape:
+    if found is NotImplemented or found.shape != self.shape:
         return NotImplemented
+    if not is_coo(self):
+        zeros = aten.full.default(list(self.shape), 0, dtype=self.dtype, device=self.device)
+        return aten.copy_.default(self, add_to_dense(zeros, found))
     return _into(self, found, found.is_coalesced() and is_coo(other))  # else eager forgets that it was
 
 

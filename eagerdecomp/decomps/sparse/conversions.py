@@ -197,18 +197,34 @@ def _zero(self: Tensor) -> Any:
     return take_over(self, _without_elements(self)) if is_coo(self) else NotImplemented
 
 
-@rule("aten.empty_like.default", "aten.zeros_like.default", source="sparse")
+@rule("aten.empty_like.default", source="sparse")
 def _empty_like(
     self: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
 ) -> Any:
-    if not is_coo(self) or pin_memory:
+    if memory_format is not None or pin_memory:
+        return NotImplemented
+    if is_matrix(self) and layout in (None, self.layout):
+        _, _, values = compressed_parts(self)
+        return with_compressed_values(self, aten.empty_like.default(values, dtype=dtype, device=device))
+    if not is_coo(self):
         return NotImplemented
     if layout is torch.strided:
         options = {"dtype": dtype or self.dtype, "device": self.device if device is None else device}
         return aten.full.default(list(self.shape), 0, **options)
-    if layout not in (None, torch.sparse_coo) or memory_format not in (None, torch.preserve_format):
+    return _without_elements(self, dtype, device) if layout in (None, torch.sparse_coo) else NotImplemented
+
+
+@rule("aten.zeros_like.default", source="sparse")
+def _zeros_like(self: Tensor, **options: Any) -> Any:
+    """Return no elements, also of a compressed matrix."""
+    if not is_matrix(self):
+        return _empty_like(self, **options)
+    if options.get("layout") not in (None, self.layout) or options.get("pin_memory"):
         return NotImplemented
-    return _without_elements(self, dtype, device)
+    ends, places, values = (aten.full_like.default(one, 0) for one in compressed_parts(self))
+    dtype, device = options.get("dtype"), options.get("device")
+    places, values = aten.slice.Tensor(places, 0, 0, 0), aten.slice.Tensor(values, 0, 0, 0)
+    return make_compressed(ends, places, aten._to_copy.default(values, dtype=dtype, device=device), self.shape, self.layout)
 
 
 @rule("aten.new_empty.default", "aten.new_zeros.default", source="sparse")
@@ -306,7 +322,16 @@ def gathered(dense: Tensor, indices: Tensor) -> Any:
 @rule("aten.sparse_mask.default", takes_sparse=True)
 def _sparse_mask(self: Tensor, mask: Tensor) -> Any:
     """Return a tensor's values at the indices of a sparse one."""
-    if is_matrix(mask) and self.layout is torch.strided and self.shape == mask.shape and self.numel():
+    if is_matrix(mask) and self.shape == mask.shape and not (mask.numel() and mask._nnz()):
+        return with_compressed_values(mask, aten._to_copy.default(compressed_parts(mask)[2], dtype=self.dtype))
+    if is_matrix(mask) and self.layout is mask.layout is torch.sparse_csr and self.shape == mask.shape:
+        stored, wanted = as_coo(self), as_coo(mask)
+        ones = with_values(stored, aten.full_like.default(aten._values.default(stored), 1))
+        kept = positions_of(aten.ne.Scalar(_looked_up(ones, wanted), 0))
+        values = aten.index_select.default(_looked_up(stored, wanted), 0, kept)
+        indices = aten.index_select.default(aten._indices.default(wanted), 1, kept)
+        return of_coo(make_coo(mask.shape, indices, values, True), mask.layout)
+    if is_matrix(mask) and self.layout is torch.strided and self.shape == mask.shape:
         ends, places, _ = compressed_parts(mask)
         return make_compressed(ends, places, gathered(self, as_coo(mask)._indices()), mask.shape, mask.layout)
     if not is_coo(mask) or self.layout not in (torch.strided, torch.sparse_coo):

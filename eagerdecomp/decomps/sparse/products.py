@@ -76,7 +76,22 @@ def _fits_compressed(mat1: Tensor, mat2: Tensor, *others: Tensor) -> bool:
     return plain and mat2.dim() == 2 and mat1.shape[1] == mat2.shape[0] and mat1.dtype in _SPARSE_BY_SPARSE
 
 
+def _by_compressed(self: Tensor, matrix: Tensor) -> Any:
+    """Return the product of a dense matrix and a compressed one."""
+    if self.layout is not torch.strided or self.dim() != 2 or self.shape[1] != matrix.shape[0]:
+        return NotImplemented
+    if self.dtype is not matrix.dtype or self.dtype not in _SPARSE_BY_SPARSE:
+        return NotImplemented
+    return aten.clone.default(_mm(self, as_coo(matrix)), memory_format=torch.contiguous_format)
+
+
 def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, beta: Any, alpha: Any) -> Any:
+    if is_matrix(mat2) and self.layout is torch.strided and self.dtype is mat2.dtype:
+        product = _by_compressed(mat1, mat2)
+        if product is NotImplemented:
+            return product
+        product = product if alpha == 1 else times_number(product, alpha)
+        return aten.add.Tensor(_scaled(self, beta, list(product.shape)), product)
     if is_matrix(mat1) and self.layout is mat2.layout is torch.strided:
         if not _fits_compressed(mat1, mat2, self):
             return NotImplemented
@@ -115,6 +130,8 @@ def _mm(self: Tensor, mat2: Tensor) -> Any:
         if not _fits_compressed(self, mat2):
             return NotImplemented
         return _times(as_coo(self), mat2)
+    if is_matrix(mat2):
+        return _by_compressed(self, mat2)
     if any(one.layout not in (torch.strided, torch.sparse_coo) for one in (self, mat2)):
         return NotImplemented
     both = is_coo(self) and is_coo(mat2)

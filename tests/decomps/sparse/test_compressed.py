@@ -40,6 +40,11 @@ OF_ANY: dict[str, Callable[[Tensor], Any]] = {
     "to_sparse": lambda a: a.to_sparse(),
     "to_sparse_csr": lambda a: a.to_sparse_csr(),
     "to_sparse_csc": lambda a: a.to_sparse_csc(),
+    "a matrix times it": lambda a: dense(a.dtype)[:, :2] @ a,
+    "addmm of a matrix times it": lambda a: torch.addmm(torch.ones(3, dtype=a.dtype), dense(a.dtype)[:, :2], a, beta=2, alpha=3),
+    "zeros_like": lambda a: torch.zeros_like(a),
+    "empty_like": lambda a: torch.empty_like(a).crow_indices(),
+    "means": lambda a: torch.sparse.mm(a, dense(a.dtype), "mean"),
     "t": lambda a: a.t(),
     "transpose": lambda a: a.transpose(0, 1),
     "clone": lambda a: a.clone(),
@@ -76,6 +81,9 @@ OTHERS: dict[str, Callable[[], Any]] = {
     ),
     "sampled": lambda: torch.sparse.sampled_addmm(csr(), torch.ones(2, 3), torch.ones(3, 3), beta=0.5, alpha=2.0),
     "mask": lambda: dense()[:2, :3].sparse_mask(csr()),
+    "mask of its layout": lambda: csr().sparse_mask(torch.ones(2, 3).tril().to_sparse_csr()),
+    "mask without elements": lambda: dense()[:2, :3].sparse_mask(torch.zeros(2, 3).to_sparse_csr()),
+    "a linear layer": lambda: torch.nn.functional.linear(dense()[:, :3], csr(), torch.ones(2)),
     "parts": lambda: (csr().crow_indices(), csr().col_indices(), csr().values(), csr()._nnz()),
 }
 
@@ -97,7 +105,21 @@ def test_an_op_of_the_set_that_takes_only_sparse_tensors_runs_its_kernel(kernel:
 
 
 def test_an_op_that_takes_only_sparse_tensors_is_named_if_the_set_lacks_it() -> None:
-    given, other = csr(), dense()
+    given = csr()
     with pytest.raises(ed.UnsupportedOpError, match="add the op to the op set") as caught, ed.EagerDecompMode(ed.infra()):
-        torch.ops.aten._sparse_mm_reduce_impl.default(given, other, "sum")
-    assert caught.value.kernels_to_add == (("aten._sparse_mm_reduce_impl.default",),)
+        torch.ops.aten._sparse_csr_prod.dim_dtype(given, [1], True)
+    assert caught.value.kernels_to_add == (("aten._sparse_csr_prod.dim_dtype",),)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin", "prod"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_reduced_products_and_their_gradients_are_eagers(reduce: str, dtype: torch.dtype) -> None:
+    """Rows with ties and without elements; the gradient of an extreme goes to the first of equal products."""
+    values = torch.tensor([[2.0, 0, 2, 1], [0, 0, 0, 0], [-1, 3, 0, 3]], dtype=dtype)
+
+    def run() -> Any:
+        sparse, other = values.to_sparse_csr().requires_grad_(), torch.ones(4, 5, dtype=dtype).requires_grad_()
+        found = torch.sparse.mm(sparse, other, reduce)
+        return found.detach(), torch.autograd.grad(found.square().sum(), (sparse, other))
+
+    check_sparse(run)
