@@ -137,7 +137,7 @@ def run(
     return run_conformance(
         rules_as_kernels(ops, wanted),
         ops=wanted,
-        profile=Profile(Effort(cases, math.inf, cases // 10), Effort(0, 0.0, 0), 0, 0, 60.0),
+        profile=Profile(Effort(cases, math.inf, cases // 10), Effort(0, 0.0, 0), 0, 0, 0, 60.0),
         seed=seed,
         programs=False,
         processes=processes,

@@ -9,7 +9,7 @@ run_conformance(backend, ops=[mutant.op]).failures  # names mutant.op
 
 from __future__ import annotations
 
-from conformance.mutants import arithmetic, indexing, memory, pointwise, products, random, reductions, stateful
+from conformance.mutants import arithmetic, indexing, memory, pointwise, products, random, reductions, stateful, unusual
 from conformance.mutants.builder import EQUIVALENT, Mutant, Proof
 from conformance.mutants.equivalents import EQUIVALENTS
 from conformance.mutants.proof import differs_from_eager, fault_shows
@@ -37,6 +37,7 @@ FAMILIES: dict[str, tuple[Mutant, ...]] = {
     "memory": memory.MUTANTS,
     "random": random.MUTANTS,
     "stateful": stateful.MUTANTS,
+    "unusual": unusual.MUTANTS,
 }
 
 #: All broken kernels. The suite must report each, with its op.

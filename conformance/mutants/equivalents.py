@@ -7,6 +7,7 @@ of equal elements, other storage offsets or other random numbers.
 from __future__ import annotations
 
 import math
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from conformance.mutants.builder import BoundCall, Mutant, cast_like, column_major, equivalent
 
-__all__ = ["EQUIVALENTS"]
+__all__ = ["EQUIVALENTS", "shuffled"]
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -261,7 +262,7 @@ def _added(c: BoundCall) -> Any:
     right = c.eager()
     if right.dtype is not torch.float32 or not c.mat1.shape[1] or not right.numel():
         return right
-    product = torch.mm(c.mat1, c.mat2) * c.alpha
+    product = torch.mm(c.mat1, c.mat2) * c.alpha if c.alpha else torch.zeros_like(right)
     return product if c.beta == 0 else product + c.self * c.beta
 
 
@@ -383,6 +384,45 @@ def _other_error_message(c: BoundCall) -> Any:
 def _strided_view(c: BoundCall) -> Any:
     right = c.eager()
     return torch.as_strided(c.self, right.shape, right.stride(), right.storage_offset())
+
+
+def _last_of_ties(c: BoundCall) -> Any:
+    """Return the index of the last maximum of a window, where the windows are tiles of the image."""
+    kernel, stride = ([*one] * 2 if len(one) == 1 else [*one] for one in (c.kernel_size, c.stride or c.kernel_size))
+    plain = kernel == stride and not any([*c.padding]) and {*c.dilation} == {1} and not bool(c.self.isnan().any())
+    if not plain or any(size % step for size, step in zip(c.self.shape[-2:], kernel, strict=True)):
+        return c.eager()
+    values, places = (one.flip([-2, -1]) for one in c.eager(self=c.self.flip([-2, -1])))
+    right = c.eager()
+    return cast_like(values, right[0]), cast_like(c.self.shape[-2] * c.self.shape[-1] - 1 - places, right[1])
+
+
+_ORDERS = random.Random(0)
+
+
+def shuffled(c: BoundCall) -> Any:
+    """Add in another order at each call, as a device with atomic additions does."""
+    if not c.index.numel() or not c.self.dim():
+        return c.eager()
+    order = torch.tensor(_ORDERS.sample(range(c.index.shape[c.dim]), c.index.shape[c.dim]))
+    src = c.src[tuple(map(slice, c.index.shape))]
+    return c.eager(index=c.index.index_select(c.dim, order), src=src.index_select(c.dim, order))
+
+
+def _shuffled_rows(c: BoundCall) -> Any:
+    count = c.indices.numel()
+    if torch.are_deterministic_algorithms_enabled() or not c.grad_output.numel():
+        return c.eager()
+    order = torch.tensor(_ORDERS.sample(range(count), count))
+    rows = c.grad_output.reshape(count, -1)[order]
+    return c.eager(grad_output=rows, indices=c.indices.reshape(-1)[order])
+
+
+def _garbage_unless_asked(c: BoundCall) -> Any:
+    """Return memory that nobody has written for gradients that the mask does not request."""
+    return tuple(
+        one if asked or one is None else torch.full_like(one, math.nan) for one, asked in zip(c.eager(), c.output_mask, strict=True)
+    )
 
 
 # -- random numbers --------------------------------------------------------------------------------------------------------------
@@ -574,6 +614,15 @@ EQUIVALENTS: tuple[Mutant, ...] = (
     equivalent("topk", "another order if sorted=False", _any_order, why=_TIES),
     *(equivalent(op, "with a storage offset", _with_storage_offset) for op in ("add.Tensor", "relu", "mm")),
     equivalent("tanh", "through a buffer per thread", _scratch),
+    equivalent("max_pool2d_with_indices", "the last of equal elements", _last_of_ties, why=_TIES),
+    equivalent(
+        "scatter_add",
+        "in any order, unless deterministic algorithms are on",
+        lambda c: c.eager() if torch.are_deterministic_algorithms_enabled() else shuffled(c),
+        why=_ORDER,
+    ),
+    equivalent("embedding_dense_backward", "in any order, unless deterministic algorithms are on", _shuffled_rows, why=_ORDER),
+    equivalent("convolution_backward", "garbage for gradients that are not asked for", _garbage_unless_asked),
     equivalent("mul.Tensor", "slowly", _slow),
     *(equivalent(op, "another error message", _other_error_message) for op in ("mm", "cat", "gather")),
     *(equivalent(op, "by as_strided", _strided_view) for op in ("permute", "select.int", "expand")),

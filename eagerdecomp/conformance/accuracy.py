@@ -188,8 +188,8 @@ def _rounding(dtype: torch.dtype) -> float:
 
 
 def _half_a_unit(true: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return half the distance of neighbouring float16 or bfloat16 numbers; 0 for other dtypes, whose specs include it."""
-    if dtype not in (torch.float16, torch.bfloat16):
+    """Return half the distance of neighbouring numbers of a 16-bit or 8-bit float dtype; 0 for others, whose specs include it."""
+    if not dtype.is_floating_point or dtype.itemsize > 2:
         return torch.zeros(true.shape, dtype=torch.float64)
     info = torch.finfo(dtype)
     exponent = torch.frexp(true.abs().clamp(min=info.tiny, max=info.max))[1] - 1

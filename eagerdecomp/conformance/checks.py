@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -15,14 +16,28 @@ from eagerdecomp._torch.dispatcher import below_autograd
 from eagerdecomp.conformance.accuracy import NearValues
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, to_cpu
-from eagerdecomp.conformance.spec import Call, Fault, Near, Property, Skip, Spec, TestedKernel
-from eagerdecomp.eager.compare import difference, error_text, input_names, written_inputs
+from eagerdecomp.conformance.spec import Call, Fault, Near, Property, Skip, Spec, TestedKernel, tensors_of
+from eagerdecomp.eager.compare import difference, error_text, input_names, leaf_difference, written_inputs
 from eagerdecomp.eager.layouts import strides_of_kernel
-from eagerdecomp.eager.observe import Observed, observe
+from eagerdecomp.eager.observe import Observed, mapped_call, observe, whole_memory
 from eagerdecomp.ops.call_text import tensor_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
-__all__ = ["LIKE_EAGER", "PARAMETERS", "REFUSES", "compared", "like_eager"]
+__all__ = [
+    "LIKE_EAGER",
+    "DEFAULT_DTYPE",
+    "PARAMETERS",
+    "RARE_DTYPES",
+    "REFUSES",
+    "asked_for",
+    "compared",
+    "differing",
+    "eager_is_steady",
+    "like_eager",
+]
+
+# How often eager is asked whether it agrees with itself.
+_TIMES = 3
 
 
 def like_eager(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
@@ -33,6 +48,67 @@ def like_eager(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
 def takes_parameters(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     """Check that the kernel equals eager too if its tensors require a gradient, as parameters do, and it runs below autograd."""
     return compared(kernel, spec, spec.call(draw), parameters=True)
+
+
+def keeps_default_dtype(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
+    """Check that the kernel equals eager too under another `torch.get_default_dtype`, as a program may set it."""
+    call = _call_of_float32(spec, draw)
+    dtype = draw.pick("default dtype", (torch.float64, torch.bfloat16))
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        found = compared(kernel, spec, call)
+    finally:
+        torch.set_default_dtype(before)
+    return found and replace(found, message=f"with {dtype} as the default dtype: {found.message}")
+
+
+def _call_of_float32(spec: Spec, draw: Draw) -> Call:
+    """Draw a call, up to four times until it has a tensor of float32, the default dtype of most programs."""
+    call = spec.call(draw)
+    for _ in range(3):
+        if any(one.dtype is torch.float32 and one.numel() for one in tensors_of(call)):
+            break
+        call = spec.call(draw)
+    return call
+
+
+# Dtypes that few of eager's kernels take.
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+_FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+
+
+def takes_rare_dtypes(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
+    """Check that the kernel equals eager for float8 and unsigned integers, where both take them."""
+    try:
+        found = compared(kernel, spec, _call_of_rare_dtypes(spec, draw))
+    except NotImplementedError as error:  # of eager's kernels by which results are compared; a kernel's own error is observed
+        raise Skip.refused(error) from None
+    if found is not None and found.kind == "raises":
+        raise Skip("the kernel does not take the dtype")
+    return found
+
+
+def _call_of_rare_dtypes(spec: Spec, draw: Draw) -> Call:
+    call = spec.call(draw)
+    first = next((one.dtype for one in tensors_of(call)), call.kwargs.get("dtype"))
+    if first is None or first.is_complex or first is torch.bool:
+        raise Skip("it has neither floats nor integers")
+    dtype = draw.pick("rare dtype", _FLOAT8 if first.is_floating_point else _UNSIGNED)
+    where = draw.pick("where", ("tensors", "tensors and dtype", "dtype"))
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, Tensor) and where != "dtype" and value.dtype is first:
+            return _in_dtype(value, dtype)
+        return dtype if isinstance(value, torch.dtype) and where != "tensors" else value
+
+    args, kwargs = mapped_call(changed, call.args, call.kwargs)
+    return replace(call, args=args, kwargs=kwargs, exact=False)
+
+
+def _in_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a tensor in another dtype, with its strides, and with all memory around it."""
+    return whole_memory(tensor).to(dtype).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def compared(kernel: TestedKernel, spec: Spec, call: Call, *, parameters: bool = False) -> Fault | None:
@@ -90,8 +166,62 @@ def _alike(one: Any, other: Any) -> bool:
 def differing(
     kernel: TestedKernel, spec: Spec, call: Call, want: Observed, theirs: CopiedArguments, have: Observed, ours: CopiedArguments
 ) -> Fault | None:
-    """Return how the results and effects of a kernel differ from eager's, or None."""
+    """Return how the results and effects of a kernel differ from eager's, or None.
 
+    Raises:
+        Skip: if eager's own kernel returns other values if the call is repeated.
+    """
+    found = _differing(kernel, spec, call, want, theirs, have, ours)
+    if found is not None and not eager_is_steady(kernel, spec, call):
+        raise Skip("eager disagrees with itself")
+    return found
+
+
+def eager_is_steady(kernel: TestedKernel, spec: Spec, call: Call) -> bool:
+    """Return whether repeated calls of eager's kernel agree. Some of eager's kernels read memory that nobody has written.
+
+    They agree within the rounding of the dtype. How far eager is from the true values counts for nothing here.
+    """
+    runs: list[Observed] = []
+    with torch.random.fork_rng(devices=[]):
+        for turn in range(_TIMES):
+            torch.manual_seed(0)
+            copies = copy_arguments(call.args, call.kwargs)
+            runs.append(asked_for(spec, call, observe(kernel.native, copies.args, copies.kwargs)[1]))
+            for leaf in runs[-1].leaves:  # the next run may get this memory, which is freed at once
+                if isinstance(leaf, Tensor) and leaf.layout is torch.strided:
+                    torch.full([leaf.numel() * leaf.element_size()], turn + 0x45, dtype=torch.uint8)
+    first, *others = runs
+    return all(_agree(spec, first, other) for other in others)
+
+
+def _agree(spec: Spec, one: Observed, other: Observed) -> bool:
+    if (one.error is None) != (other.error is None) or one.nesting != other.nesting:
+        return False
+    pairs = [
+        *(
+            (leaf, again)
+            for number, (leaf, again) in enumerate(zip(one.leaves, other.leaves, strict=True))
+            if not _is_any(spec, number)
+        ),
+        *zip(one.inputs, other.inputs, strict=True),
+    ]
+    return all(leaf_difference("", leaf, again, facts=(), strides="any") is None for leaf, again in pairs)
+
+
+def _is_any(spec: Spec, number: int) -> bool:
+    return spec.any_values is True or (spec.any_values is not False and number in spec.any_values)
+
+
+def asked_for(spec: Spec, call: Call, one: Observed) -> Observed:
+    """Return a call's results, with None for those that the call does not request."""
+    unasked = set(spec.optional(call))
+    return replace(one, leaves=[None if number in unasked else leaf for number, leaf in enumerate(one.leaves)])
+
+
+def _differing(
+    kernel: TestedKernel, spec: Spec, call: Call, want: Observed, theirs: CopiedArguments, have: Observed, ours: CopiedArguments
+) -> Fault | None:
     def fault(kind: str, message: str, expected: Any = "", got: Any = "") -> Fault:
         return Fault(kind, message, str(expected), str(got), call)
 
@@ -105,10 +235,7 @@ def differing(
             if have.error is not None
             else fault("errors", "returns a call that eager refuses", error_text(want.error), _shown(have))
         )
-    optional = spec.optional(call)
-    left_out = [number in optional and got is None for number, got in enumerate(have.leaves)]
-    if want.nesting == have.nesting:
-        want = replace(want, leaves=[None if out else one for out, one in zip(left_out, want.leaves, strict=True)])
+    want, have = asked_for(spec, call, want), asked_for(spec, call, have)
     results, inputs = [to_cpu(one) for one in have.leaves], [to_cpu(one) for one in have.inputs]
     near = NearValues(kernel.op, call, kernel.native, spec.near if isinstance(spec.near, Near) else spec.near(call))
     strides = kernel.strides or strides_of_kernel(kernel.op, call.args, call.kwargs)
@@ -122,7 +249,7 @@ def differing(
         strides=strides,
         facts=("dtype", "layout"),
         opaque={one for one in spec.any_shapes if _dtype(have.leaves, one) == _dtype(want.leaves, one)},
-        free=lambda number: spec.any_values is True or (spec.any_values is not False and number in spec.any_values),
+        free=functools.partial(_is_any, spec),
         close=near,
         new_views=not facts_of(kernel.op).mutated,
     )
@@ -264,5 +391,7 @@ def refuses(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
 
 
 LIKE_EAGER = Property("values", like_eager, 1.0)
-REFUSES = Property("errors", refuses, 0.08)
+REFUSES = Property("errors", refuses, 0.08, lambda spec, draw: (spec.refused or spec.call)(draw))
 PARAMETERS = Property("parameters", takes_parameters, 0.05)
+DEFAULT_DTYPE = Property("default dtype", keeps_default_dtype, 0.06, _call_of_float32)
+RARE_DTYPES = Property("rare dtypes", takes_rare_dtypes, 0.1, _call_of_rare_dtypes)

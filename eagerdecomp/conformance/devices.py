@@ -12,6 +12,7 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.conformance.memory import copy_arguments, put_back, to_cpu
+from eagerdecomp.conformance.nondeterministic import is_nondeterministic
 from eagerdecomp.conformance.spec import TestedKernel
 from eagerdecomp.conformance.workers import has_fork, survives
 from eagerdecomp.eager.observe import Caught, leaves_of
@@ -40,7 +41,8 @@ def kernel_of(backend: Backend, op: OpOverload) -> TestedKernel:
         run = functools.partial(_made_there, run, torch.device(device))
     when = backend.ops.predicate(op)
     claims = _of_dtypes(op, backend, None if when is None else lambda *args, **kwargs: predicate_holds(op, when, args, kwargs))
-    return TestedKernel(op, run, op, device, claims if device == "cpu" else _of_tensors_there(backend, claims))
+    claims = claims if device == "cpu" else _of_tensors_there(backend, claims)
+    return TestedKernel(op, run, op, device, claims, nondeterministic=is_nondeterministic(op) or op in backend.nondeterministic)
 
 
 def _of_dtypes(op: OpOverload, backend: Backend, claims: Callable[..., Any] | None) -> Callable[..., Any] | None:

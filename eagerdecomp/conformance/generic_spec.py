@@ -183,7 +183,7 @@ def _other_sizes(draw: Draw, shapes: Sequence[_Shape], pointwise: bool) -> Mappi
     if not shapes or not draw.flag("other sizes"):
         return {}
     if (pointwise or len({*shapes}) == 1) and draw.flag("other shape"):
-        return {max(shapes, key=len): tuple(shape(draw, most=5, elements=_MOST, sizes=_SIZES))}
+        return {max(shapes, key=len): tuple(shape(draw, elements=_MOST, sizes=_SIZES))}
     known = sorted({size for sizes in shapes for size in sizes} - {1})  # a size of 1 broadcasts
     other = {size: draw.pick("size", (size, *known, *_SIZES)) for size in known}
     large = any(math.prod(other.get(size, size) for size in sizes) > _MOST for sizes in shapes)

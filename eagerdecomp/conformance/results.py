@@ -88,6 +88,7 @@ class Verdict:
         note: why the kernel was not exercised, or which cases were skipped.
         varied: which arguments of the schema were given more than one value.
         failing_dtypes: the names of dtypes with which every call failed, if calls with others did not.
+        accepts: calls that eager refuses and the kernel accepts, such as one with a dim out of range. They do not make it wrong.
 
     Raises:
         ValueError: for a state that contradicts the other fields: ``right`` without a case, ``wrong`` without a failure, or a
@@ -103,6 +104,7 @@ class Verdict:
     note: str = ""
     varied: tuple[str, ...] = ()
     failing_dtypes: tuple[str, ...] = ()
+    accepts: tuple[Failure, ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.failures) != (self.state == "wrong") or (self.state == "right" and not self.cases):
@@ -177,6 +179,11 @@ class Report:
         """Whether no failure was found, the run was not cut short, and the manifest is true."""
         return not (self.failures or self.interrupted or self.stale or self.undeclared)
 
+    @property
+    def accepts(self) -> tuple[Failure, ...]:
+        """All calls that eager refuses and a kernel accepts, in the order of the kernels."""
+        return tuple(failure for verdict in self.results for failure in verdict.accepts)
+
     def with_state(self, *states: State) -> tuple[Verdict, ...]:
         """Return the verdicts that have one of these states."""
         return tuple(verdict for verdict in self.results if verdict.state in states)
@@ -237,7 +244,8 @@ def _report(data: Mapping[str, Any]) -> Report:
                 "state": _state(row["state"]),
                 "failures": tuple(Failure(**failure) for failure in _known(row["failures"], unknown)),
                 "varied": tuple(row["varied"]),
-                "failing_dtypes": tuple(row.get("failing_dtypes", ())),  # older reports lack it
+                "failing_dtypes": tuple(row.get("failing_dtypes", ())),  # older reports lack it, and the next
+                "accepts": tuple(Failure(**failure) for failure in _known(row.get("accepts", []), unknown)),
             }
         )
         for row in _known(data["results"], unknown)

@@ -64,10 +64,13 @@ _SMALL = (2, 3, 1, 4, 5)
 TAILS = (17, 33, 65, 129, 257)
 
 #: Names of layouts (strides and guard values). If one does not apply to a shape, a simpler one is used.
-LAYOUTS = ("contiguous", "guarded", "transposed", "strided", "channels_last", "permuted", "expanded", "gapped", "column")
+LAYOUTS = (
+    *("contiguous", "guarded", "transposed", "strided", "channels_last", "permuted", "expanded", "gapped", "column"),
+    *("expanded twice", "windows"),
+)
 
 #: Layouts in which elements do not overlap, so that a kernel can write them.
-FAITHFUL = tuple(layout for layout in LAYOUTS if layout != "expanded")
+FAITHFUL = tuple(layout for layout in LAYOUTS if layout not in ("expanded", "expanded twice", "windows"))
 
 # -- shapes ------------------------------------------------------------------------------------------------------------------
 
@@ -77,7 +80,7 @@ def shape(
     name: str = "shape",
     *,
     least: int = 0,
-    most: int = 6,
+    most: int = 8,
     elements: int = 6000,
     empty: bool = True,
     sizes: Sequence[int] = SIZES,
@@ -389,12 +392,17 @@ def in_layout(values: Tensor, sizes: Sequence[int], layout: str) -> Tensor:
     rank = len(sizes)
     if layout == "contiguous" or not values.numel():
         return values
-    if layout == "expanded":
+    if layout.startswith("expanded"):
         wide = [dim for dim in range(rank) if sizes[dim] > 1]
-        if not wide:
+        twice = wide[-3::2] if len(wide) > 2 else wide
+        for dim in twice if layout == "expanded twice" else wide[len(wide) // 2 :][:1]:
+            values = values.narrow(dim, 0, 1)
+        return values.contiguous().expand(list(sizes))
+    if layout == "windows":  # as `unfold` returns them: each row begins one element after the last one
+        if rank < 2 or min(sizes[-2:]) < 2:
             return values
-        dim = wide[len(wide) // 2]
-        return values.narrow(dim, 0, 1).contiguous().expand(list(sizes))
+        span = sizes[-1] + sizes[-2] - 1
+        return values.flatten(-2)[..., :span].contiguous().unfold(-1, sizes[-1], 1)
     strides, step = [0] * rank, 1
     for dim in reversed(_order(layout, rank)):
         strides[dim] = step * (2 if layout == "strided" and dim == rank - 1 else 1)

@@ -103,6 +103,7 @@ class TestedKernel:
         claims: returns whether the backend claims to support a call; None for all calls.
         strides: which strides of a result must be eager's; None for those that eager promises.
         permits: returns whether a fault, given its kind and its message, is none.
+        nondeterministic: whether repeated calls may differ by rounding, unless deterministic algorithms are on.
     """
 
     op: OpOverload
@@ -112,6 +113,7 @@ class TestedKernel:
     claims: Callable[..., Any] | None = None
     strides: Strides | None = None
     permits: Callable[[str, str], bool] | None = None
+    nondeterministic: bool = False
 
     def require_claim(self, call: Call) -> None:
         """Raise `Skip` for a call that the backend does not claim to support, or that its predicate and eager both refuse.
@@ -137,11 +139,13 @@ class Property:
         find_fault: returns the fault that a case shows, or None. It raises `Skip` for a case that tests nothing (eager rejects the
             call).
         share: number of cases, as a fraction of the cases that are compared with eager.
+        call: draws the call that a case begins with.
     """
 
     name: str
     find_fault: Callable[[TestedKernel, Spec, Draw], Fault | None]
     share: float = 0.1
+    call: Callable[[Spec, Draw], Call] = lambda spec, draw: spec.call(draw)
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ class Spec:
             all.
         any_shapes: results (by number) whose shapes are not compared either, for example buffers that the forward saves for
             backward.
-        optional: returns the results (by number) that a call does not request. A kernel may omit them although eager returns them.
+        optional: returns the results (by number) that a call does not request. They are not compared.
         check_results: checks the results that `any_values` names, for example the indices of tied values in a sort. It returns a
             message, or None if they are right.
         properties: further properties, in addition to those of every kernel.

@@ -30,7 +30,8 @@ __all__ = [
     "left_out",
     "not_asked_for",
     "number",
-    "out_of_range",
+    "some_sizes",
+    "spoilt",
     "roundings",
     "pair",
     "several",
@@ -125,9 +126,22 @@ def indices(
     return as_index(draw, name, found.reshape(list(sizes)), layouts)
 
 
-def out_of_range(draw: Draw, size: int, *, negative: bool = False) -> int:
+def _out_of_range(draw: Draw, size: int, *, negative: bool = False) -> int:
     """Draw an index outside a dimension of this size, too small or too large."""
     return draw.pick("out of range", (size, -size - 1 if negative else -1, size + 5, 2**33))
+
+
+def some_sizes(draw: Draw) -> list[int]:
+    """Draw the sizes of a tensor for a call that must raise."""
+    return list(draw.pick("sizes", ([3, 4], [5], [2, 3, 5], [1, 1], [257, 3], [1031], [2, 1, 3, 2], [4, 300])))
+
+
+def spoilt(draw: Draw, index: Tensor, size: int, *, negative: bool = False) -> Tensor:
+    """Return the indices with one of them outside a dimension of this size."""
+    place, value = draw.below(index.numel()), _out_of_range(draw, size, negative=negative)
+    found = index.clone().flatten()
+    found[place] = value if abs(value) <= torch.iinfo(index.dtype).max else size
+    return found.reshape(index.shape)
 
 
 #: All masks for three gradients.
@@ -402,7 +416,7 @@ def with_number(
             chosen = _EXACT_INTEGERS
         if draw.pick("extent", extents) == "around":
             return Call([_around(tensor(draw, "self", dtype, [307], _hardest(chosen), _APART), other, compared), other])
-        return Call([tensor(draw, "self", dtype, shape(draw, most=6), chosen), other])
+        return Call([tensor(draw, "self", dtype, shape(draw), chosen), other])
 
     return call
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.checks import differing
+from eagerdecomp.conformance.checks import asked_for, differing, eager_is_steady
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, to_cpu
 from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec, TestedKernel
@@ -23,6 +23,7 @@ from eagerdecomp.eager.tolerance import same_bits, same_values
 __all__ = ["REPEATS", "THREADS"]
 
 _ROUNDS = 12
+_EQUAL = 5
 _OTHERS = 3
 _OTHER_CHOICES = 8
 _THREADS = 2
@@ -55,6 +56,7 @@ def _again(
     ours = copy_arguments(call.args, call.kwargs, kernel.device)
     _, have = observe(kernel.run, ours.args, ours.kwargs)
     found = differing(kernel, spec, call, want, theirs, have, ours)
+    have = asked_for(spec, call, have)
     return (None if found is None else Fault("state", f"{when}: {found.message}", found.expected, found.got, call)), have
 
 
@@ -81,12 +83,38 @@ def repeats(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     if found is not None:
         return found
     if spec.steady and spec.any_values is not True:
-        for number, (leaf, copy) in enumerate(zip(again.leaves, before.leaves, strict=True)):
-            alike = isinstance(leaf, Tensor) and leaf.numel() and leaf.shape == copy.shape and leaf.dtype == copy.dtype
-            compared = not (isinstance(spec.any_values, tuple) and number in spec.any_values)
-            if alike and compared and not _same_but_nan(to_cpu(leaf), to_cpu(copy)):
-                return Fault("state", "the same call returns other values the second time", _text(copy), _text(leaf), one)
+        found = _deterministic(kernel, spec, one) if kernel.nondeterministic else _unlike(spec, one, before, again)
+        if found is not None and eager_is_steady(kernel, spec, one):
+            return found
     return _by_identity(kernel, spec, one, other) or _among_others(kernel, spec, draw, one, first)
+
+
+def _unlike(spec: Spec, call: Call, before: Observed, again: Observed) -> Fault | None:
+    """Return the fault that two equal calls returned different bits, or None."""
+    for number, (leaf, copy) in enumerate(zip(again.leaves, before.leaves, strict=True)):
+        alike = isinstance(leaf, Tensor) and leaf.numel() and leaf.shape == copy.shape and leaf.dtype == copy.dtype
+        compared = not (isinstance(spec.any_values, tuple) and number in spec.any_values)
+        if alike and compared and not _same_but_nan(to_cpu(leaf), to_cpu(copy)):
+            return Fault("state", "the same call returns other values the second time", _text(copy), _text(leaf), call)
+    return None
+
+
+def _deterministic(kernel: TestedKernel, spec: Spec, call: Call) -> Fault | None:
+    """Return the fault that equal calls differ although deterministic algorithms are on. There a kernel may raise."""
+    mode = torch.get_deterministic_debug_mode()
+    runs = []
+    torch.use_deterministic_algorithms(True)
+    try:
+        for _ in range(_EQUAL):
+            ours = copy_arguments(call.args, call.kwargs, kernel.device)
+            runs.append(asked_for(spec, call, observe(kernel.run, ours.args, ours.kwargs)[1]))
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+    if any(one.error is not None for one in runs):
+        return None
+    found = next((fault for one in runs[1:] if (fault := _unlike(spec, call, runs[0], one)) is not None), None)
+    with_it = "under torch.use_deterministic_algorithms(True)"
+    return None if found is None else replace(found, message=f"{with_it}, {found.message}")
 
 
 def _among_others(kernel: TestedKernel, spec: Spec, draw: Draw, one: Call, eager: tuple[CopiedArguments, Observed]) -> Fault | None:

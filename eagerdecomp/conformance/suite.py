@@ -17,6 +17,7 @@ from eagerdecomp.conformance.devices import brought_home, can_fork, device_of, k
 from eagerdecomp.conformance.generic_spec import spec_of_any
 from eagerdecomp.conformance.interactions import Together, tried_together
 from eagerdecomp.conformance.next_kernels import next_kernels
+from eagerdecomp.conformance.refusals import accepted_calls
 from eagerdecomp.conformance.reports.words import printable
 from eagerdecomp.conformance.results import Consequence, Failure, Report, State, Verdict
 from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec, TestedKernel
@@ -53,6 +54,7 @@ class Profile:
         native: the effort for each op of its set that runs torch's kernel on the CPU, as eager does.
         programs: the number of calls of ops that it decomposes.
         views: the number of random programs of views and writes.
+        refusals: the number of wrong calls of each of the backend's own kernels, which eager may refuse.
         patience: seconds without progress after which a kernel counts as hanging.
     """
 
@@ -60,14 +62,15 @@ class Profile:
     native: Effort
     programs: int
     views: int
+    refusals: int
     patience: float
 
 
 #: The profiles take seconds, minutes, and an hour.
 PROFILES: Mapping[str, Profile] = {
-    "quick": Profile(Effort(120, 0.3, 6), Effort(12, 0.05, 2), 200, 0, 30.0),
-    "standard": Profile(Effort(1500, 4.0, 40), Effort(40, 0.2, 4), 2500, 160, 60.0),
-    "thorough": Profile(Effort(40_000, 32.0, 400), Effort(400, 2.0, 20), 2500, 2000, 120.0),
+    "quick": Profile(Effort(120, 0.3, 6), Effort(12, 0.05, 2), 200, 0, 40, 30.0),
+    "standard": Profile(Effort(1500, 4.0, 40), Effort(40, 0.2, 4), 2500, 160, 300, 60.0),
+    "thorough": Profile(Effort(40_000, 32.0, 400), Effort(400, 2.0, 20), 2500, 2000, 3000, 120.0),
 }
 
 # Maximum number of characters from the output of a process that died.
@@ -151,6 +154,9 @@ def run_conformance(
             for done, verdict in enumerate(run.verdicts(here, isolate, processes), 1):
                 verdicts[verdict.op] = verdict
                 progress(done, total, verdict)
+            if isolate:
+                tested = [op for op in here if verdicts[op].cases]
+                verdicts.update((op, replace(verdicts[op], accepts=calls)) for op, calls in run.accepted(tested, processes))
             if ops is None if programs is None else programs:
                 lost = {
                     op for op, one in verdicts.items() if any(failure.property in ("crash", "hang") for failure in one.failures)
@@ -288,6 +294,23 @@ class _Run:
                 continue
             result["failures"] = list(self._named_right(op, result.get("failures", ())))
             yield _verdict(op, result)
+
+    def accepted(self, ops: Sequence[OpOverload], processes: int) -> Iterator[tuple[OpOverload, tuple[Failure, ...]]]:
+        """Yield for each of the backend's own kernels the calls that eager refuses and the kernel accepts."""
+        own = [op for op in ops if self._own(op)]
+
+        def work(job: int, beat: Beat) -> list[dict[str, Any]]:
+            op = own[job]
+            spec = spec_of(op)
+            assert spec is not None
+            found = accepted_calls(self._kernel(op), spec, self._profile.refusals, self._seed)
+            return [self._failure(op, one) for one in found]
+
+        for job, result in done_in_processes(range(len(own)), work, processes, self._profile.patience):
+            if not isinstance(result, Lost):  # eager's own kernels crash for some wrong calls
+                for one in result:
+                    del one["case"]
+                yield own[job], tuple(Failure(own[job], **one) for one in result)
 
     def _is_eagers(self, op: OpOverload, lost: Lost) -> bool:
         """Return whether eager's own kernel also crashes or hangs in the case that ended the process."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.conformance.checks import LIKE_EAGER, PARAMETERS, REFUSES, compared
+from eagerdecomp.conformance.checks import DEFAULT_DTYPE, LIKE_EAGER, PARAMETERS, RARE_DTYPES, REFUSES, compared
 from eagerdecomp.conformance.choices import INPUT_SEEDS, Coverage, Draw, simplest
 from eagerdecomp.conformance.shrinking import smaller
 from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec, TestedKernel
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 #: Properties that every kernel must have.
-EVERY_KERNEL = (LIKE_EAGER, REFUSES, PARAMETERS, REPEATS, THREADS)
+EVERY_KERNEL = (LIKE_EAGER, REFUSES, PARAMETERS, DEFAULT_DTYPE, RARE_DTYPES, REPEATS, THREADS)
 
 # Maximum number of smaller cases to try for one fault.
 _SHRINKS = 150
@@ -192,7 +192,7 @@ def _run_case(
         return None
     trial.cases += 1
     trial.checked[prop.name] += 1
-    if prop is not REFUSES:  # there a kernel is right to raise
+    if prop not in (REFUSES, RARE_DTYPES, DEFAULT_DTYPE):  # there a kernel may raise, or round to another dtype
         (trial.passed if fault is None else trial.failed).update(reported.dtypes)
     return fault
 
@@ -211,8 +211,7 @@ def _fault(prop: Property, kernel: TestedKernel, spec: Spec, draw: Draw) -> Faul
 def first_call(spec: Spec, prop: Property, choices: Sequence[int]) -> Call | None:
     """Return the call that a case begins with; None if the case tests nothing."""
     try:
-        draws = spec.refused if prop is REFUSES and spec.refused is not None else spec.call
-        return draws(Draw(choices))
+        return prop.call(spec, Draw(choices))
     except Skip:
         return None
 
@@ -244,7 +243,7 @@ class _Reporting:
                 self._first()
                 self._trial.note(kernel, args, kwargs)
                 tensors = (one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, torch.Tensor))
-                self.dtypes = {one.dtype for one in tensors}
+                self.dtypes = {one.dtype for one in tensors if one.numel()}  # without elements, any kernel passes
             return kernel.run(*args, **kwargs)
 
         def native(*args: Any, **kwargs: Any) -> Any:
@@ -287,7 +286,7 @@ def _smallest(
     choices: Sequence[int],
     on_case: Callable[[Property, Sequence[int]], None],
 ) -> Found:
-    if prop is PARAMETERS:  # parameters may have nothing to do with the fault
+    if prop in (PARAMETERS, DEFAULT_DTYPE):  # they may have nothing to do with the fault
         alone = rerun(kernel, spec, LIKE_EAGER, choices)
         if alone is not None:
             return _smallest(kernel, spec, LIKE_EAGER, alone, choices, on_case)

@@ -44,6 +44,8 @@ class Backend:
         dtypes: the dtypes that the kernels take and return, such as ``{torch.float32, torch.int64, torch.bool}``. A call that
             needs a tensor or a ``dtype=`` of another dtype has no route. Rules that compute in float64 for accuracy use float32 if
             float64 is not among them. None: the kernels take every dtype.
+        nondeterministic: ops whose kernels may return results that differ by rounding if a call is repeated, besides those that
+            `torch.use_deterministic_algorithms` lists. The conformance suite then requires equal bits only under that switch.
 
     The hook is called once per program, after the program has run about sixteen times. A program is the decomposition of calls of
     one kind: with the same dtypes, shapes, strides and scalars.
@@ -85,6 +87,7 @@ class Backend:
     device_type: str | None = None
     costs: CostOf | None = None
     dtypes: frozenset[torch.dtype] | None = None
+    nondeterministic: frozenset[OpOverload] = frozenset()
 
     def __init__(
         self,
@@ -95,6 +98,7 @@ class Backend:
         device_type: str | None = None,
         costs: Costs | None = None,
         dtypes: Iterable[torch.dtype] | None = None,
+        nondeterministic: Iterable[OpLike] = (),
     ) -> None:
         if not isinstance(name, str):
             raise ArgumentTypeError(f"a backend's name must be a string, not {name!r}")
@@ -115,6 +119,7 @@ class Backend:
         object.__setattr__(self, "device_type", device_type)
         object.__setattr__(self, "costs", None if costs is None else cost_function(costs))
         object.__setattr__(self, "dtypes", None if dtypes is None else _dtypes_of(name, dtypes))
+        object.__setattr__(self, "nondeterministic", frozenset(resolve_ops(nondeterministic)))
 
     @classmethod
     def of_device(cls, device_type: str, name: str | None = None, dtypes: Iterable[torch.dtype] | None = None) -> Backend:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
+import eagerdecomp as ed
 from eagerdecomp.conformance.checks import compared, refuses
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.spec import EXACT, Call, Skip, Spec, TestedKernel
+from eagerdecomp.conformance.devices import kernel_of
+from eagerdecomp.conformance.refusals import accepted_calls
+from eagerdecomp.conformance.spec import EXACT, Call, Near, Skip, Spec, TestedKernel
+from eagerdecomp.conformance.specs import SPECS
+from eagerdecomp.conformance.state import repeats
 
 aten = torch.ops.aten
 
@@ -121,3 +128,57 @@ def test_a_call_for_which_eager_has_no_kernel_is_skipped_in_one_sentence() -> No
     with pytest.raises(Skip) as skipped:
         kind(aten.mm.dtype, aten.mm.dtype, torch.ones(1, 1), torch.ones(1, 1), torch.float32)
     assert str(skipped.value) == "eager refuses it: Could not run 'aten::mm.dtype' with arguments from the 'CPU' backend"
+
+
+def test_a_call_on_which_eager_disagrees_with_itself_is_no_evidence() -> None:
+    turns = itertools.count()
+
+    def unsteady(one: Tensor) -> Tensor:
+        return one + float(next(turns) // 2)  # the second call agrees with the first
+
+    call = Call([x()])
+    spec = Spec(lambda draw: call, EXACT)
+    with pytest.raises(Skip, match="eager disagrees with itself"):
+        compared(TestedKernel(aten.abs.default, lambda one: one + 100.0, unsteady), spec, call)
+    assert kind(aten.abs.default, lambda one: one + 100.0, x()) == "values"
+
+
+def test_a_result_that_the_call_does_not_request_is_not_compared() -> None:
+    call = Call([x(), 1])
+    spec = Spec(lambda draw: call, EXACT, optional=lambda call: [0])
+    assert kind(aten.max.dim, lambda one, dim: (one, aten.max.dim(one, dim)[1]), *call.args, spec=spec) is None
+    assert kind(aten.max.dim, lambda one, dim: (None, aten.min.dim(one, dim)[1]), *call.args, spec=spec) == "values"
+
+
+@pytest.mark.parametrize(("in_table", "switched_on"), [(True, False), (True, True), (False, False)])
+def test_a_sum_in_any_order_is_allowed_where_torch_lists_the_op_and_the_switch_is_heeded(in_table: bool, switched_on: bool) -> None:
+    draws = random.Random(0)
+
+    def sum_(one: Tensor, dims: list[int]) -> Tensor:
+        still = torch.are_deterministic_algorithms_enabled() and not switched_on
+        return aten.sum.dim_IntList(one if still else one[draws.sample(range(300), 300)], dims)
+
+    values = torch.randn(300, generator=torch.Generator().manual_seed(0))
+    spec = Spec(lambda draw: Call([values, [0]]), Near(4, "terms"))
+    found = repeats(TestedKernel(aten.sum.dim_IntList, sum_, aten.sum.dim_IntList, nondeterministic=in_table), spec, Draw([]))
+    assert (found is None) == (in_table and not switched_on)
+    assert found is None or ("use_deterministic_algorithms" in found.message) == switched_on
+
+
+def test_a_backend_may_declare_more_nondeterministic_ops() -> None:
+    mine = ed.Backend("mine", ed.core_aten(), nondeterministic=["aten.sum.dim_IntList"])
+    assert kernel_of(mine, aten.sum.dim_IntList).nondeterministic
+    assert kernel_of(mine, aten.scatter_add.default).nondeterministic
+    assert not kernel_of(mine, aten.mean.dim).nondeterministic
+
+
+def test_calls_that_eager_refuses_and_a_kernel_accepts_are_found() -> None:
+    spec = SPECS["aten.permute.default"]
+
+    def lenient(one: Tensor, dims: list[int]) -> Tensor:
+        return aten.permute.default(one, [max(-one.dim(), min(dim, one.dim() - 1)) for dim in dims])
+
+    found = accepted_calls(TestedKernel(aten.permute.default, lenient, aten.permute.default), spec, 150, 0)
+    assert {one.fault.kind for one in found} == {"accepts"}
+    assert any("dims with 99" in one.fault.message for one in found)
+    assert accepted_calls(TestedKernel(aten.permute.default, aten.permute.default, aten.permute.default), spec, 150, 0) == []

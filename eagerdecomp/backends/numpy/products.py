@@ -50,7 +50,9 @@ def _addmm(bias: Tensor, x: Tensor, y: Tensor, *, beta: Number = 1, alpha: Numbe
         raise RuntimeError(f"self and mat2 must have the same dtype, but got {bias.dtype} and {y.dtype}")
     wide = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
     product = np.matmul(read(x), read(y))
-    if alpha != 1:
+    if not alpha and wide is x.dtype:
+        product = np.zeros_like(product)  # as in BLAS, not even NaN has an effect
+    elif alpha != 1:
         product = product * scalar(alpha, wide)
     if beta:
         added = np.broadcast_to(read(bias), product.shape)

@@ -51,6 +51,7 @@ def report_text(
         _indented([advice], "", width) if (advice := advice_on_dtype(report)) else [],
         _counts(report, width),
         *_wrong(report, scripts or {}, width),
+        _accepts(report, width),
         _skipped(report, width),
         _absences(report, absent, width),
         _next(report, width),
@@ -107,6 +108,15 @@ def _labelled(label: str, text: str, width: int) -> list[str]:
 def _cut(lines: list[str], indent: str) -> list[str]:
     left = len(lines) - _LINES + 1
     return [*lines[: _LINES - 1], f"{indent}... {left} more lines"] if left > 1 else lines
+
+
+def _accepts(report: Report, width: int) -> list[str]:
+    lines = []
+    for failure in report.accepts:
+        lines += _cut(_indented([f"{failure.op}: {failure.message}"], "  ", width), "    ")
+        for label, text in (("call", failure.example), ("expected", failure.expected), ("got", failure.got)):
+            lines += _labelled(label, text, width) if text else []
+    return [f"accept what eager refuses: {len({one.op for one in report.accepts})} kernels", *lines] if lines else []
 
 
 def _skipped(report: Report, width: int) -> list[str]:

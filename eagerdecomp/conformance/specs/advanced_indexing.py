@@ -18,8 +18,10 @@ from eagerdecomp.conformance.spec_arguments import (
     dim_of,
     indices,
     left_out,
-    out_of_range,
     roundings,
+    several,
+    some_sizes,
+    spoilt,
 )
 
 __all__ = ["SPECS"]
@@ -98,6 +100,13 @@ def _by_several(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None, *,
         base = [0] if 0 in wide else draw.pick("index.sizes", ([3], [1], [], [2, 3], [0], [4, 1], [130], [2, 1, 3]))
     if once and mask is None:
         given = iter(_apart(draw, wide, base))
+    elif len(wide) > 1 and mask is None and 0 not in wide and draw.pick("crossed", (False, True)):
+        given = iter(
+            [
+                indices(draw, "index", sizes, size, negative=True)
+                for sizes, size in zip(_crossed(draw, len(wide)), wide, strict=True)
+            ]
+        )
     else:
         exactly = 0 in wide
         given = iter(
@@ -107,6 +116,19 @@ def _by_several(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None, *,
             ]
         )
     return [next(given) if kind == "index" else _mask(draw, part, base[0]) if kind == "mask" else None for kind, part in entries]
+
+
+def _crossed(draw: Draw, count: int) -> list[list[int]]:
+    """Draw the sizes of indices that broadcast against each other, such as those of ``x[i[:, None], j]``."""
+    lengths = several(draw, "crossed.size", count, (3, 2, 4, 17))
+    inner = draw.pick("crossed.inner", ([], [2], [1]))  # dimensions that all have
+    order = list(range(count))
+    if draw.flag("crossed.turned"):
+        order.reverse()
+    sizes = [[*(lengths[place] if place == other else 1 for other in order), *inner] for place in range(count)]
+    if draw.flag("crossed.ones left out"):
+        sizes = [one[next((at for at, size in enumerate(one) if size > 1), 0) :] for one in sizes]
+    return sizes
 
 
 def _apart(draw: Draw, wide: Sequence[int], base: Sequence[int]) -> list[Tensor]:
@@ -141,12 +163,23 @@ def _index(draw: Draw) -> Call:
 
 
 def _refused_index(draw: Draw) -> tuple[Tensor, list[Tensor | None]]:
-    self = tensor(draw, "self", draw.pick("dtype", (torch.float32, torch.int64, torch.bool)), [3, 4], ("lattice",))
-    kind = draw.pick("refused", ("out of range", "mask", "broadcast", "many", "dtype", "out of range behind None"))
+    dtype = draw.pick("dtype", (torch.float32, torch.int64, torch.bool))
+    kind = draw.pick(
+        "refused", ("out of range", "mask", "out of range of several", "broadcast", "many", "dtype", "out of range behind")
+    )
     if kind.startswith("out of range"):
-        index = torch.tensor([0, 1, 2])
-        index[draw.below(3)] = out_of_range(draw, 4 if "None" in kind else 3, negative=True)
-        return self, [None, index] if "None" in kind else [index]
+        sizes = some_sizes(draw)
+        self = tensor(draw, "self", dtype, sizes, ("lattice",))
+        if kind == "out of range of several":
+            shapes = _crossed(draw, len(sizes)) if draw.flag("crossed") else [[7]] * len(sizes)
+            found = [indices(draw, "index", at, size) for at, size in zip(shapes, sizes, strict=True)]
+            place = draw.below(len(found))
+            spoiled = spoilt(draw, found[place], sizes[place], negative=True)
+            return self, [spoiled if at == place else one for at, one in enumerate(found)]
+        place = draw.below(len(sizes)) if kind == "out of range behind" else 0
+        index = indices(draw, "index", draw.pick("index.sizes", ([3], [2, 3], [1], [], [130])), sizes[place])
+        return self, [*[None] * place, spoilt(draw, index, sizes[place], negative=True)]
+    self = tensor(draw, "self", dtype, [3, 4], ("lattice",))
     if kind == "mask":
         return self, [torch.ones(draw.pick("mask.sizes", ([4], [2], [3, 3], [3, 4, 1])), dtype=torch.bool)]
     if kind == "broadcast":
@@ -322,10 +355,12 @@ def _bag(draw: Draw) -> Call:
 def _bag_refused(draw: Draw) -> Call:
     kind = draw.pick("refused", ("out of range", "first", "last", "mode", "weights", "dtype", "rank"))
     weight, index, offsets = torch.ones(5, 2), torch.tensor([0, 2, 4, 1]), torch.tensor([0, 2])
-    mode = draw.pick("mode", (0, 1, 2)) if kind != "mode" else draw.pick("bad mode", (3, -1))
     if kind == "out of range":
-        index[draw.below(4)] = out_of_range(draw, 5)
-    elif kind == "first":
+        rows, count = draw.pick("rows", (5, 1, 300)), draw.pick("count", (4, 3, 130))
+        weight, index = torch.ones(rows, draw.pick("width", (2, 1, 17))), indices(draw, "indices", [count], rows, layouts=_IN_A_ROW)
+        index, offsets = spoilt(draw, index, rows), offsets.to(index.dtype)
+    mode = draw.pick("mode", (0, 1, 2)) if kind != "mode" else draw.pick("bad mode", (3, -1))
+    if kind == "first":
         offsets[0] = 1
     elif kind == "last":
         offsets[1] = 9

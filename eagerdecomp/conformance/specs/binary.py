@@ -225,7 +225,7 @@ def _power_of_number(draw: Draw) -> Call:
     if complexes:
         chosen = draw.pick("base", (2, 1 + 1j, 0.5 - 2j, 1)) if dtype is not torch.float16 else 3
     fills = ("normal",) if complexes else COARSE if dtype in HALVES else _EXPONENTS
-    return Call([chosen, tensor(draw, "exponent", dtype, shape(draw, most=6), fills)])
+    return Call([chosen, tensor(draw, "exponent", dtype, shape(draw), fills)])
 
 
 def _power_to_number(draw: Draw) -> Call:
@@ -238,7 +238,7 @@ def _power_to_number(draw: Draw) -> Call:
         chosen = -chosen
     # C's pow and sqrt differ for -inf and -0.0. Small numbers become -0.0 in float16.
     roots = _ROOTS if dtype is not torch.float16 else tuple(kind for kind in _ROOTS if kind != "small")
-    return Call([tensor(draw, "self", dtype, shape(draw, most=6), roots if chosen in (0.5, -0.5) else _BASES), chosen])
+    return Call([tensor(draw, "self", dtype, shape(draw), roots if chosen in (0.5, -0.5) else _BASES), chosen])
 
 
 def _refused_power(draw: Draw) -> Call:
@@ -291,7 +291,7 @@ def _clamp(draw: Draw) -> Call:
     one, two = (number(draw, dtype, kinds, least=least) for _ in range(2))
     if (one > two) != (given == "crossed"):
         one, two = two, one
-    values = tensor(draw, "self", dtype, shape(draw, most=6), FILLS)
+    values = tensor(draw, "self", dtype, shape(draw), FILLS)
     low, high = (None if given == "max" else one), (None if given == "min" else two)
     named = {name: bound for name, bound in (("min", low), ("max", high)) if bound is not None}
     return Call([values], named) if draw.flag("named") else Call([values, low, high])

@@ -62,7 +62,7 @@ def _any_shape(draw: Draw) -> list[int]:
     if draw.pick("large", (False,) * 20 + (True,)):
         return draw.pick("large sizes", ([65537], [300, 257], [2049, 3], [2, 3, 129, 130]))
     rank = draw.pick("rank", (None, 4, 5))
-    return shape(draw, most=6) if rank is None else shape(draw, f"shape{rank}", least=rank, most=rank)
+    return shape(draw) if rank is None else shape(draw, f"shape{rank}", least=rank, most=rank)
 
 
 def _to_copy(draw: Draw) -> Call:

@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, COMPLEX, FAITHFUL, FLOATS, HALVES, INTEGERS, LAYOUTS, SIZES, TAILS, shape, tensor
 from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec
-from eagerdecomp.conformance.spec_arguments import as_index, dim_of, indices, left_out, out_of_range, roundings
+from eagerdecomp.conformance.spec_arguments import as_index, dim_of, indices, left_out, roundings, some_sizes, spoilt
 
 __all__ = ["SPECS"]
 
@@ -45,7 +45,7 @@ def _sizes(draw: Draw, *, least: int = 0) -> list[int]:
         return [draw.pick("line", SIZES)]
     if kind == "huge":
         return list(draw.pick("huge.shape", ([257, 300], [30_011, 3], *(([70_001], [3, 30_011]) if least < 2 else ()))))
-    return shape(draw, least=least, most=6 if least < 2 else least)
+    return shape(draw, least=least, most=8 if least < 2 else least)
 
 
 # -- one dimension -----------------------------------------------------------------------------------------------------------
@@ -71,12 +71,13 @@ def _index_select(draw: Draw) -> Call:
 
 def _index_select_refused(draw: Draw) -> Call:
     kind = draw.pick("refused", ("out of range", "dim", "rank", "dtype"))
-    self = tensor(draw, "self", draw.pick("dtype", (torch.float32, torch.int64, torch.bool)), draw.pick("sizes", ([3, 4], [5])))
-    size = self.shape[0]
-    index = torch.tensor([0, size - 1])
+    self = tensor(draw, "self", draw.pick("dtype", (torch.float32, torch.int64, torch.bool)), some_sizes(draw), ("lattice",))
     if kind == "out of range":
-        index[draw.below(2)] = out_of_range(draw, size)
-    elif kind == "rank":
+        dim = dim_of(draw, "dim", self.dim())
+        index = indices(draw, "index", draw.pick("index.sizes", ([2], [1], [], [130])), self.shape[dim])
+        return Call([self, dim, spoilt(draw, index, self.shape[dim])])
+    index = torch.tensor([0, self.shape[0] - 1])
+    if kind == "rank":
         index = index.reshape(1, 2)
     elif kind == "dtype":
         index = index.to(draw.pick("index.dtype", (torch.int16, torch.float32, torch.uint8)))
@@ -98,8 +99,11 @@ def _embedding_refused(draw: Draw) -> Call:
     weight = torch.randn([4] if kind == "rank" else [4, 3], generator=draw.generator())
     index = torch.tensor([0, 3, 1])
     if kind == "out of range":
-        index[draw.below(3)] = out_of_range(draw, 4)
-    elif kind == "dtype":
+        rows = draw.pick("rows", (4, 1, 5, 300))
+        weight = torch.randn([rows, draw.pick("width", (3, 1, 17))], generator=draw.generator())
+        index = indices(draw, "indices", draw.pick("index.sizes", ([3], [2, 3], [1], [], [130])), rows)
+        return Call([weight, spoilt(draw, index, rows)])
+    if kind == "dtype":
         index = index.to(draw.pick("index.dtype", (torch.float32, torch.int16, torch.bool)))
     return Call([weight, index])
 
@@ -171,15 +175,21 @@ def _refused_indices(draw: Draw, call: Callable[[Tensor, int, Tensor], Call]) ->
     """Draw a call with an invalid index: out of range, or with wrong sizes, dtype or dim."""
     kind = draw.pick("refused", ("out of range", "dim", "rank", "size", "dtype", "out of range"))
     dtype = draw.pick("dtype", (torch.float32, torch.int64, torch.bool))
-    self = tensor(draw, "self", dtype, [3, 4], ("lattice",), ("contiguous", "transposed"))
-    dim = draw.pick("dim", (0, 1, -1))
-    sizes = [1, 4] if dim == 0 else [3, 1]
-    index = torch.zeros([9, 9] if kind == "size" else [2] if kind == "rank" else sizes, dtype=torch.int64)
+    whole = some_sizes(draw)
+    self = tensor(draw, "self", dtype, whole, ("lattice",), ("contiguous", "transposed"))
+    dim = dim_of(draw, "dim", self.dim())
+    sizes = [*whole]
+    sizes[dim] = draw.pick("along", (1, 2, whole[dim], 3))
+    if kind == "size":
+        sizes = [one + 6 for one in sizes]
+    elif kind == "rank":
+        sizes = [1, *sizes]
+    index = indices(draw, "index", sizes, whole[dim], layouts=("contiguous", "guarded"))
     if kind == "out of range":
-        index.view(-1)[draw.below(index.numel())] = out_of_range(draw, self.shape[dim])
+        index = spoilt(draw, index, whole[dim])
     elif kind == "dtype":
         index = index.to(draw.pick("index.dtype", (torch.float32, torch.int16)))
-    return call(self, draw.pick("bad dim", (2, -3)) if kind == "dim" else dim, index)
+    return call(self, draw.pick("bad dim", (self.dim(), -self.dim() - 1)) if kind == "dim" else dim, index)
 
 
 def _gather_refused(draw: Draw) -> Call:

@@ -66,7 +66,7 @@ def _wrong_cats() -> Sequence[Sequence[Any]]:
 # -- repeat and flip ---------------------------------------------------------------------------------------------------------
 
 
-def _tensor(draw: Draw, *, most: int = 6, elements: int = 6000) -> Tensor:
+def _tensor(draw: Draw, *, most: int = 8, elements: int = 6000) -> Tensor:
     dtype = draw.pick("dtype", ALL)
     return tensor(draw, "self", dtype, shape(draw, most=most, elements=elements), _FILLS)
 

@@ -114,8 +114,11 @@ def _addmm(draw: Draw) -> Call:
     if factors["beta"] == 0:
         fills = ("nonfinite", "lattice")  # with beta=0 the values do not matter, not even NaN
     bias = tensor(draw, "self", one.dtype, shape, fills)
-    if factors["alpha"] == 0 and not exact:  # the result of NaN times 0 is not defined
-        one, other = torch.zeros_like(one), torch.zeros_like(other)
+    if factors["alpha"] == 0 and not exact:
+        # With alpha=0, as BLAS defines it, the product does not matter, not even NaN. Eager's kernels of 16-bit floats compute it.
+        by_blas = (one.is_floating_point() or one.is_complex()) and one.dtype not in HALVES
+        value = draw.pick("product", (math.nan, math.inf, 0.0)) if by_blas else 0
+        one, other = torch.full_like(one, value), torch.full_like(other, value)
     exact = exact and not any(factor in (0.3, 1.7) for factor in factors.values())
     return Call([bias, one, other], {name: factor for name, factor in factors.items() if factor is not None}, exact)
 

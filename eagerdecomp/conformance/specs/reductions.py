@@ -35,7 +35,7 @@ _WHOLE_SUMMED = ("lattice", "extremes", "ones", "wide", "digits")
 _SUMMED = ("lattice", "normal", "positive_lattice", "nonfinite", "offset", "quarters", "thousands", "small", "limits", "uniform")
 
 
-def _sizes(draw: Draw, most: int = 6, huge: Sequence[Sequence[int]] = _HUGE) -> list[int]:
+def _sizes(draw: Draw, most: int = 8, huge: Sequence[Sequence[int]] = _HUGE) -> list[int]:
     kind = draw.pick("sizes", ("any", "line", "any", "square", "line", "any", "any", "square", "any", "any", "huge"))
     if kind == "line":
         return [draw.pick("line", _LINES)]
@@ -367,6 +367,13 @@ def _alike(one: Tensor, other: Tensor) -> Tensor:
     return (one == other) | ((one != one) & (other != other))
 
 
+def _gathered(x: Tensor) -> Tensor:
+    """Return the values in a dtype that eager's `gather` takes."""
+    if x.dtype in (torch.uint16, torch.uint32):
+        return x.to(torch.int64)
+    return x.view(torch.int64) if x.dtype is torch.uint64 else x.float() if x.is_floating_point() and x.itemsize == 1 else x
+
+
 def _picked_wrong(self: Tensor, dim: int, values: Tensor, indices: Tensor) -> str | None:
     """Return what is wrong with the indices of values: ties may have any order, each index occurs once."""
     if not indices.numel():
@@ -376,6 +383,7 @@ def _picked_wrong(self: Tensor, dim: int, values: Tensor, indices: Tensor) -> st
         return f"an index is out of range: {int(indices.min())} to {int(indices.max())}, of {size}"
     if self.dim() and bool((indices.sort(dim)[0].diff(dim=dim) == 0).any()):
         return "an element is picked twice"
+    self, values = _gathered(self), _gathered(values)
     there = self.gather(dim, indices)
     if not bool(_alike(there, values).all()):
         return "the indices are not those of the values"

@@ -39,7 +39,7 @@ def _self(
         return in_layout(values, [len(values)], draw.pick("sweep.layout", ("contiguous", "strided")))
     if draw.pick("large", (False,) * 30 + (True,)):
         return tensor(draw, "self", dtype, draw.pick("large size", ([65537], [257, 258], [5, 3, 17, 259])), ("lattice", "small"))
-    sizes = shape(draw, most=6)
+    sizes = shape(draw)
     if exact or dtype.is_floating_point:
         return tensor(draw, "self", dtype, sizes, fills)
     if dtype.is_complex:

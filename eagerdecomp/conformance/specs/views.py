@@ -22,7 +22,7 @@ _FILLS = ("normal", "wide", "special")
 _ELEMENTS = 300
 
 
-def _tensor(draw: Draw, *, least: int = 0, most: int = 6, dtypes: Sequence[torch.dtype] = ALL, empty: bool = True) -> Tensor:
+def _tensor(draw: Draw, *, least: int = 0, most: int = 8, dtypes: Sequence[torch.dtype] = ALL, empty: bool = True) -> Tensor:
     """Draw a tensor with different values; sometimes with the conj or neg bit set."""
     dtype = draw.pick("dtype", dtypes)
     made = tensor(draw, "self", dtype, shape(draw, least=least, most=most, elements=_ELEMENTS, empty=empty), _FILLS)
