@@ -15,6 +15,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("backend", nargs="?", metavar="MODULE:BACKEND", help="a Backend or OpSet, or a function that returns one")
     add_device(parser, "MODULE:BACKEND")
     parser.add_argument(
+        "--kernels",
+        metavar="FOLDER",
+        help="instead of MODULE:BACKEND: judge the kernels in the files of FOLDER, each in a process of its own (see below)",
+    )
+    parser.add_argument(
+        "--time-limit", type=positive, default=300, metavar="S", help="of --kernels, for each (default %(default)s)"
+    )
+    parser.add_argument(
+        "--memory-limit", type=positive, default=4096, metavar="MIB", help="of --kernels, for each (default %(default)s)"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="fail also for kernels that accept wrong arguments, which eager refuses"
+    )
+    parser.add_argument(
         "--profile",
         choices=_PROFILES,
         default="standard",
@@ -52,11 +66,17 @@ EPILOG = f"""examples:
   eagerdecomp conformance my_backend:backend --scripts wrong/                  a script for each fault
   eagerdecomp conformance my_backend:backend --json new.json --compare main.json --markdown comment.md
   eagerdecomp conformance my_backend:backend --html report.html --junit report.xml --absences absent.txt
+  eagerdecomp conformance --kernels generated/ --profile quick             a verdict beside each file of generated/
 
 Each kernel is called with difficult values, dtypes, shapes and strides. Its results are compared with eager on the CPU,
 and values with the op computed in float64. Without --ops, the ops that the set decomposes are tested too, and their
 faults are listed under the kernel that causes them. Each kernel is right, wrong, absent (the backend has none) or not
 exercised (the suite has no call for it).
+
+--kernels takes files such as generated/add__Tensor/add__Tensor_implementation_v1.py with a function
+add__Tensor_kernel_impl, and writes add__Tensor_implementation_v1.verdict.json beside each: passed, wrong, crashed,
+timed out or not exercised, and why. A file that has a verdict and did not change is not judged again. The newest version
+of each op decides the exit code. With --json FILE all verdicts are in FILE too.
 
 exit codes: 0 no kernel is wrong; {FAILED} a kernel is wrong, --absences does not match, or a kernel is worse than in --compare;
 {USAGE_ERROR} wrong command line, backend or file; {NOTHING_EXERCISED} no kernel was exercised;

@@ -16,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules", metavar="MODULE:NAME", help="your own rules: a Rule, or a list of them")
     parser.add_argument("--match", metavar="REGEX", help="plan only the ATen ops whose name matches")
     parser.add_argument("--next", type=positive, default=10, metavar="N", help="how many kernels to propose (default %(default)s)")
-    add_json(parser, "the whole plan")
+    add_json(parser, "the whole plan", bare=True)
     parser.add_argument(
         "--html",
         metavar="FILE",
@@ -36,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 EPILOG = """examples:
   eagerdecomp plan                                   all of ATen on Core ATen: the status of each op, the next kernels
   eagerdecomp plan --ops my_ops.txt --html plan.html
+  eagerdecomp plan --ops my_ops.txt --next 20 --json       print JSON: next_kernels are the kernels to write next
   eagerdecomp plan --device mydev --import my_package      what your device covers with its own kernels
   eagerdecomp plan --ops prims --match 'gelu|silu'   matching ops only, with kernel calls, rule and gradient
   eagerdecomp plan --ops my_ops.txt --model nets:gpt --require closed

@@ -101,9 +101,13 @@ def add_keep(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the option ``--json``; `what` names its content in the help."""
-    parser.add_argument("--json", metavar="FILE", help=f"also write {what} to FILE as JSON (-: print the JSON instead of the text)")
+def add_json(parser: argparse.ArgumentParser, what: str, *, bare: bool = False) -> None:
+    """Add the option ``--json``; `what` names its content in the help. If `bare`, it may stand without a file, and prints."""
+    text = f"also write {what} to FILE as JSON (-: print the JSON instead of the text)"
+    if bare:
+        parser.add_argument("--json", metavar="FILE", help=text, nargs="?", const="-")
+    else:
+        parser.add_argument("--json", metavar="FILE", help=text)
 
 
 def add_script(parser: argparse.ArgumentParser, command: str) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os.path
 import shutil
 import signal
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eagerdecomp.cli.arguments.shared import FAILED, INTERRUPTED, NOTHING_EXERCISED
 from eagerdecomp.cli.commands.command import Command, called, device_backend, output_file, shown
@@ -18,7 +20,7 @@ from eagerdecomp.errors import FileError
 from eagerdecomp.host.import_path import UsageError, object_of
 from eagerdecomp.host.progress import Progress
 from eagerdecomp.ops.backend import Backend, as_backend
-from eagerdecomp.ops.opset import NAMED_SETS, OpSet, core_aten
+from eagerdecomp.ops.opset import NAMED_SETS, OpSet, core_aten, resolve_ops
 from eagerdecomp.verify.reproducer import named_by_spec, named_device
 
 if TYPE_CHECKING:  # a command imports its modules when it runs
@@ -39,6 +41,8 @@ def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.conformance.results import Verdict
     from eagerdecomp.conformance.specs import FAMILIES
 
+    if args.kernels:
+        return _judge(args)
     backend = device_backend(args, args.backend) or _backend(args.backend)
     old = _old(args.compare) if args.compare else None
     declared = None
@@ -71,13 +75,55 @@ def _run(args: argparse.Namespace) -> int:
         outputs["html"](report_page(report, families=families, comparison=comparison))
         absent = tuple(Verdict(op, "absent") for op in core_aten() if op not in backend.ops)
         outputs["write_absences"](write_manifest(replace(report, results=absent, limited=False), declared))
-    return _exit_code(report, comparison)
+    return _exit_code(report, comparison, args.strict)
 
 
-def _exit_code(report: Report, comparison: ReportComparison | None) -> int:
+def _judge(args: argparse.Namespace) -> int:
+    """Judge the kernels in the files of a folder."""
+    from eagerdecomp.conformance.kernel_folders import FORMAT, Limits, judge, kernel_files, newest
+
+    if args.backend or args.device:
+        raise UsageError(f"--kernels {args.kernels} and {args.backend or args.device}: pass one of them")
+    files, unknown = kernel_files(Path(args.kernels))
+    wanted = {str(op) for op in resolve_ops(args.ops.split(","))} if args.ops else None
+    files = [one for one in files if wanted is None or str(one.op) in wanted]
+    if not files:
+        raise UsageError(f"--kernels {args.kernels}: no file such as add__Tensor/add__Tensor_implementation_v1.py is there")
+    if unknown:
+        print(f"no operator is called {', '.join(unknown)}", file=sys.stderr)
+    progress = Progress(len(files), sys.stderr)
+    limits = Limits(args.time_limit, args.memory_limit * 2**20)
+    options = {"profile": args.profile, "seed": args.seed, "strict": args.strict, "processes": args.processes}
+    verdicts = {}
+    with output_file("--json", args.json) as write:
+        for done, (file, verdict) in enumerate(judge(files, limits=limits, **options), 1):
+            verdicts[file] = verdict
+            progress.step(done, f"{verdict['file']}: {verdict['verdict']}")
+        progress.close()
+        rows = [verdicts[file] for file in files]
+        shown(args)("\n".join(line for row in rows for line in _lines_of(row)))
+        write(json.dumps({"format": FORMAT, "verdicts": rows, "unknown": unknown}, indent=1) + "\n")
+    states = {verdicts[file]["verdict"] for file in newest(files)}
+    return (
+        0
+        if states <= {"passed", "not exercised"} and "passed" in states
+        else FAILED
+        if states != {"not exercised"}
+        else NOTHING_EXERCISED
+    )
+
+
+def _lines_of(verdict: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{verdict['verdict']}: {verdict['file']}" + (f" ({verdict['note']})" if verdict["note"] else "")
+    for failure in (*verdict["failures"], *verdict["accepts"]):
+        yield f"  {failure['property']}: {failure['message']}"
+        yield from (f"    {name:9} {failure[name]}" for name in ("input", "expected", "got") if failure[name])
+
+
+def _exit_code(report: Report, comparison: ReportComparison | None, strict: bool) -> int:
     if report.interrupted:
         return INTERRUPTED
-    if not report.ok or (comparison is not None and comparison.worse):
+    if not report.ok or (strict and report.accepts) or (comparison is not None and comparison.worse):
         return FAILED
     return 0 if report.counts["right"] else NOTHING_EXERCISED
 
