@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from conformance import kill_matrix
 from conformance.kill_matrix import Row, judged, main, rounds, table
-from conformance.mutants import EQUIVALENTS, MUTANTS
+from conformance.mutants import EQUIVALENTS, FAMILIES, MUTANTS
 from conformance.mutants.builder import broken, call, normal
 
 FOUND = Row("exp: broken", "aten.exp.default", "dtype", True, (), ("values",), "aten.exp(f32[2])", "off", "wrong", 3, 0.1)
@@ -53,6 +54,13 @@ def test_a_broken_kernel_is_reported_with_its_op_and_a_right_one_is_not() -> Non
     assert first.example
     assert not second.flagged
     assert first.others == second.others == ()
+
+
+@pytest.mark.nightly
+def test_every_kernel_that_only_unusual_inputs_show_is_found_and_no_right_one_reported() -> None:
+    kernels = [*FAMILIES["unusual"], *(one for one in EQUIVALENTS if re.search("in any order|last of equal|garbage", one.name))]
+    rows = [row for lot in rounds(kernels) for row in judged(lot, "standard", 0)]
+    assert [(row.name, row.message) for row in rows if not row.right] == []
 
 
 def test_exit_codes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

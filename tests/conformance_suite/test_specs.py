@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from hypothesis import assume, given
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 from sampled import part_of
 
 import eagerdecomp as ed
+from eagerdecomp._torch.dispatcher import has_computed_kernel
+from eagerdecomp._torch.ops import OpOverload, dispatcher_name
 from eagerdecomp.backends.reference import BACKEND
 from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.choices import Coverage, Draw
@@ -17,6 +21,7 @@ from eagerdecomp.conformance.spec import Skip, TestedKernel, tensors_of
 from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.conformance.specs import random as random_specs
 from eagerdecomp.conformance.specs.products import _only_padding
+from eagerdecomp.coverage.analysis import aten_ops
 from eagerdecomp.ops.call_text import call_text, value_text
 from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.ops.schema import arguments_of, facts_of
@@ -83,6 +88,19 @@ def test_torchs_own_kernels_are_right_by_every_seed(seed: int) -> None:
     assert [(str(one.op), one.property, one.message, one.example) for one in report.failures] == []
     assert report.counts["right"] == len(NAMES)
     assert report.consequences == ()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(4))
+def test_three_hundred_pass_through_kernels_raise_no_alarm(seed: int) -> None:
+    others = [
+        op for op in aten_ops() if str(op) not in SPECS and has_computed_kernel(dispatcher_name(op), "CPU") and spec_of_any(op)
+    ]
+    ops = [*ed.core_aten(), *part_of(others, len(others) // 100)]
+    backend = ed.Backend("the same", ops, {op: functools.partial(OpOverload.__call__, op) for op in ops})
+    report = run_conformance(backend, ops=ops, profile="standard", seed=seed)
+    assert [(str(one.op), one.property, one.message, one.example) for one in (*report.failures, *report.accepts)] == []
+    assert report.counts["right"] >= 300
 
 
 def drawn(name: str, count: int = 60) -> list[list[tuple[int, ...]]]:

@@ -107,12 +107,13 @@ def _addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: fl
         if beta == 0:
             return aten.full.default([mat.size(0)], False, dtype=dtype, device=self.device)
         return aten.clone.default(self)  # a single number stays in its own shape, as in eager
+    lone = beta != 0 and not mat.numel() and self.numel() == 1
     if not beta == 1 == alpha:
         beta, alpha = held_number(beta, dtype), held_number(alpha, dtype)
+    if lone:
+        return aten.mul.Scalar(self, beta)  # as in eager, a single number stays in its own shape where there is no product
     if not (dtype in _PLAIN or dtype in HALF) or (alpha == 0 and dtype.is_complex):  # which is multiplied all the same
         return aten.addmv.default(self, mat, vec, beta=beta, alpha=alpha)
-    if not mat.numel() and beta != 0 and self.numel() == 1:
-        return aten.mul.Scalar(self, beta)  # as in eager, a single number stays in its own shape where there is no product
     added, column = aten.unsqueeze.default(self, 1) if rank else self, aten.unsqueeze.default(vec, 1)
     if beta == alpha == 1:
         return aten.squeeze.dim(aten.addmm.default(added, mat, column), 1)
