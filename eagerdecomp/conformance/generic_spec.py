@@ -70,7 +70,7 @@ _WITHOUT = re.compile(
 )
 
 #: Ops whose kernels in eager walk an expanded dimension as if it had memory of its own.
-_UNEXPANDED = re.compile(r"aten\.nanmedian\.dim")
+_UNEXPANDED = re.compile(r"aten\.(nan)?median\.dim")
 
 #: Ops whose results are memory that nobody has written.
 _UNWRITTEN = re.compile(r"\w+\.(new_empty|empty|resize|_make_dep_token)")
@@ -149,6 +149,8 @@ def spec_of_any(op: OpOverload) -> Spec | None:
     fixed = facts.is_out or together
     fills = _FEW if _STEPS.match(str(op)) else _FINITE_FILLS if together or _FINITE.match(str(op)) else _FILLS
     faithful = bool(facts.mutated) or _UNEXPANDED.match(str(op)) is not None
+    names = [one.name for one in facts.arguments]
+    beta = names.index("beta") if {"alpha", "beta"} <= {*names} else None
     scalars = [
         number
         for number, one in enumerate(facts.arguments)
@@ -162,7 +164,11 @@ def spec_of_any(op: OpOverload) -> Spec | None:
         make = _Tensors(draw, sizes, pointwise, together, faithful, fills)
         args, kwargs = parse_call(example.text, make)
         values = [sizes.listed(value) if number in sized else value for number, value in enumerate(arguments_of(op, args, kwargs))]
-        if scalars and draw.flag("other scalar"):
+        if beta is not None and not fixed and draw.pick("no self", (False, False, True)):
+            # As documented, `beta=0` ignores `self`: not even its NaNs have an effect.
+            values[beta] = 0
+            values[0] = torch.full_like(values[0], math.nan) if values[0].is_floating_point() else values[0]
+        elif scalars and draw.flag("other scalar"):
             values = _varied(draw, draw.pick("scalar", scalars), facts.arguments, values)
         missing = [number for number, one in enumerate(facts.arguments) if one.holds_tensors and values[number] is None]
         if missing and example.shapes and not fixed and draw.flag("optional tensor"):
