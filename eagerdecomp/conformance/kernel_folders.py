@@ -60,7 +60,7 @@ _TICK = 0.05
 
 @dataclass(frozen=True)
 class Limits:
-    """What the judgement of one file may use: seconds of wall time, and bytes of memory beyond those of this process."""
+    """Limits for the judgement of one file: seconds of wall time, and bytes of memory beyond those of this process."""
 
     seconds: float = 300.0
     memory: int = 4 * 2**30

@@ -183,7 +183,7 @@ def _refused_indices(draw: Draw, call: Callable[[Tensor, int, Tensor], Call]) ->
     if kind == "size":
         sizes = [one + 6 for one in sizes]
     elif kind == "rank":
-        sizes = [1, *sizes]
+        sizes = draw.pick("other rank", (sizes[1:] or [1, 1], [1, *sizes]))
     index = indices(draw, "index", sizes, whole[dim], layouts=("contiguous", "guarded"))
     if kind == "out of range":
         index = spoilt(draw, index, whole[dim])
