@@ -7,6 +7,7 @@ listed may draw other numbers.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,7 +20,7 @@ from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.strides import memory_order
 from eagerdecomp.ops.schema import facts_of
 
-__all__ = ["RandomCall", "SameNumbers", "same_numbers"]
+__all__ = ["RandomCall", "SameNumbers", "draws_numbers", "same_numbers"]
 
 #: Whether a call draws eager's numbers; takes its arguments.
 _Where: TypeAlias = Callable[..., bool]
@@ -136,13 +137,11 @@ def same_numbers(op: OpOverload, in_set: Callable[[OpOverload], bool], by_user: 
         return None
     where = known.where if known is not None else None
     facts = facts_of(op)
-    idle = [(place, one.name, one.default, _IDLE[one.name]) for place, one in enumerate(facts.arguments) if one.name in _IDLE]
+    idle = _idle_arguments(op)
 
     def same(args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> bool:
-        for place, name, default, where_zero in idle:
-            value = args[place] if place < len(args) else kwargs.get(name, default)
-            if value is False or (where_zero and value == 0):
-                return True
+        if _is_idle(idle, args, kwargs):
+            return True
         if not any(map(Tensor.numel, _tensors(result))):
             return True
         if known is None:
@@ -155,6 +154,26 @@ def same_numbers(op: OpOverload, in_set: Callable[[OpOverload], bool], by_user: 
         return where is None or where(*args, **kwargs)
 
     return same
+
+
+def draws_numbers(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a call may draw random numbers: its op is random, and no argument such as ``p=0`` turns this off."""
+    return facts_of(op).is_random and not _is_idle(_idle_arguments(op), args, kwargs)
+
+
+@functools.cache
+def _idle_arguments(op: OpOverload) -> tuple[tuple[int, str, Any, bool], ...]:
+    """Return the arguments of an op with which it may draw nothing: position, name, default, and whether 0 turns drawing off."""
+    arguments = enumerate(facts_of(op).arguments)
+    return tuple((place, one.name, one.default, _IDLE[one.name]) for place, one in arguments if one.name in _IDLE)
+
+
+def _is_idle(idle: Sequence[tuple[int, str, Any, bool]], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    for place, name, default, where_zero in idle:
+        value = args[place] if place < len(args) else kwargs.get(name, default)
+        if value is False or (where_zero and value == 0):
+            return True
+    return False
 
 
 def _draws_by_the_set(op: OpOverload, in_set: Callable[[OpOverload], bool], by_user: Callable[[OpOverload], bool]) -> bool:

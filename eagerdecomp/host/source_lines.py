@@ -16,7 +16,7 @@ import torch
 from eagerdecomp._torch.autograd import BACKWARD_CODE, autograd_node, next_node_number, node_number
 from eagerdecomp.host.fork_safe import free_in_child
 
-__all__ = ["ForwardLines", "Line", "UserLines", "fault_in_words", "places_in_words"]
+__all__ = ["ForwardLines", "Line", "UserLines", "fault_in_words", "place_in_words", "places_in_words"]
 
 _OURS = (str(Path(__file__).parents[1]) + os.sep, os.path.dirname(os.path.abspath(torch.__file__ or "")) + os.sep)
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -203,11 +203,11 @@ def _line(frame: FrameType | None, backward: str) -> Line:
 
 def places_in_words(line: Line) -> tuple[str, ...]:
     """Return a line as text. If the running script is at another line, return that line as a second text."""
-    where, script = _place(line), _main_line()
+    where, script = place_in_words(line), _main_line()
     return (where, script) if script and not where.startswith(script) else (where,)
 
 
-def _place(line: Line) -> str:
+def place_in_words(line: Line) -> str:
     """Return a line as text: ``nets.py:12 in forward: return x``."""
     if not line.file:
         return "(the line of the program is unknown)" + (f", in {line.backward}" if line.backward else "")

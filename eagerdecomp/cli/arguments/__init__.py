@@ -14,7 +14,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from . import bench, blame, compare, completion, conformance, demo, explain, new_backend, opset, plan, report, run, trace
+from . import (
+    bench,
+    blame,
+    compare,
+    completion,
+    conformance,
+    demo,
+    diff,
+    explain,
+    new_backend,
+    opset,
+    plan,
+    record,
+    report,
+    run,
+    trace,
+)
 from .shared import EXIT_CODES, USAGE_ERROR
 
 __all__ = ["DECLARED", "Arguments", "completion_script", "escaped", "own_words", "parse", "parser_of"]
@@ -57,6 +73,10 @@ DECLARED = {
         "script",
     ),
     "compare": Arguments("run a script on two backends, and report what differs", compare.configure, compare.EPILOG, "script"),
+    "record": Arguments(
+        "run a script and record the values of each call, to compare two runs with diff", record.configure, record.EPILOG, "script"
+    ),
+    "diff": Arguments("find the first call that differs between two recorded runs", diff.configure, diff.EPILOG),
     "conformance": Arguments(
         "test the kernels of a backend against eager, and list which to write next", conformance.configure, conformance.EPILOG
     ),

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from eagerdecomp.cli.commands import bench, blame, compare, conformance, demo, explain, new_backend, opset, plan, report, run, trace
+from eagerdecomp.cli.commands import (
+    bench,
+    blame,
+    compare,
+    conformance,
+    demo,
+    diff,
+    explain,
+    new_backend,
+    opset,
+    plan,
+    record,
+    report,
+    run,
+    trace,
+)
 from eagerdecomp.cli.commands.command import Command
 
 __all__ = ["COMMANDS"]
@@ -16,6 +31,8 @@ COMMANDS: tuple[Command, ...] = (
     trace.COMMAND,
     blame.COMMAND,
     compare.COMMAND,
+    record.COMMAND,
+    diff.COMMAND,
     conformance.COMMAND,
     opset.COMMAND,
     bench.COMMAND,

@@ -1,0 +1,345 @@
+"""Compare two recorded runs: the first call whose inputs agree and whose outputs do not, and what follows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from eagerdecomp._torch.ops import op_named
+from eagerdecomp.eager.compare import is_arbitrary
+from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.recording.align import aligned, family
+from eagerdecomp.recording.digest import distance
+from eagerdecomp.recording.rounding import AGREE, allowed_distance, distance_of_inputs
+from eagerdecomp.recording.run_folder import Call, Run, ranks_of, read_run
+
+__all__ = ["CallDifference", "Changed", "RankDifferences", "RunDifferences", "by_module", "compare_runs"]
+
+# The measured distance of two runs of one program counts this many times, because it differs from run to run.
+_NOISE = 8
+
+# Number of calls that are shown before and after the first difference.
+_BEFORE, _AFTER = 3, 2
+
+
+@dataclass(frozen=True)
+class CallDifference:
+    """A call whose inputs agree in two runs, and whose outputs do not.
+
+    Attributes:
+        kind: ``values``; ``random`` if the call draws random numbers; ``error`` if it raised in one run only.
+        first: the call in the first run.
+        second: its partner.
+        output: the name of the output that differs most.
+        relative: the distance of that output, relative to its norm.
+        allowed: the allowed relative distance.
+        drift: the relative distance of the inputs.
+        times: how many calls of this op, module and phase differ.
+    """
+
+    kind: str
+    first: Call
+    second: Call
+    output: str
+    relative: float
+    allowed: float
+    drift: float
+    times: int = 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        numbers = {name: _plain(getattr(self, name)) for name in ("relative", "allowed", "drift")}
+        return {"kind": self.kind, **_call_dict(self.first, self.second), "output": self.output, **numbers, "times": self.times}
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A call whose input differs, though no earlier call made a difference.
+
+    Attributes:
+        first: the call in the first run.
+        second: its partner.
+        input: the name of the input.
+        relative: how far apart it is, relative to its norm.
+        why: where the two values come from.
+        suspect: the call of the second run that may have written the memory, or None.
+    """
+
+    first: Call
+    second: Call
+    input: str
+    relative: float
+    why: str
+    suspect: Call | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        suspect = self.suspect and {"call": self.suspect.number, "op": self.suspect.op, "where": self.suspect.where}
+        found = {**_call_dict(self.first, self.second), "input": self.input, "relative": _plain(self.relative), "why": self.why}
+        return {"kind": "inputs", **found, "suspect": suspect}
+
+
+@dataclass(frozen=True)
+class RankDifferences:
+    """The differences of one rank.
+
+    Attributes:
+        rank: the rank.
+        runs: the two runs.
+        partners: number of a call in the first run -> number of its partner.
+        found: the first difference of each op, module and phase, in the order of the first run.
+        random: the same of random numbers.
+        changed: the first input that differs, if nothing was found before it.
+        distances: for each aligned call, its number and the largest relative distance of an output.
+    """
+
+    rank: int
+    runs: tuple[Run, Run]
+    partners: dict[int, int] = field(repr=False)
+    found: tuple[CallDifference, ...]
+    random: tuple[CallDifference, ...]
+    changed: Changed | None
+    distances: tuple[tuple[int, float], ...] = field(repr=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.found or self.random or self.changed)
+
+    @property
+    def compared(self) -> int:
+        """Number of calls that have a partner."""
+        return len(self.partners)
+
+    @cached_property
+    def unmatched(self) -> tuple[list[Call], list[Call]]:
+        """The calls of each run without a partner."""
+        seconds = set(self.partners.values())
+        return (
+            [call for call in self.runs[0].calls if call.number not in self.partners],
+            [call for call in self.runs[1].calls if call.number not in seconds],
+        )
+
+    def neighbourhood(self, call: Call) -> list[tuple[Call, float | None]]:
+        """Return the calls around a call of the first run, each with its distance; None if it has no partner."""
+        known = dict(self.distances)
+        calls = self.runs[0].calls[max(0, call.number - _BEFORE) : call.number + _AFTER + 1]
+        return [(one, known.get(one.number)) for one in calls]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "rank": self.rank,
+            "compared": self.compared,
+            "calls": [len(run.calls) for run in self.runs],
+            "unmatched": [len(calls) for calls in self.unmatched],
+            "complete": [run.complete for run in self.runs],
+            "notes": [list(run.notes) for run in self.runs],
+            "largest_distance": _plain(max((one for _, one in self.distances), default=0.0)),
+            "found": [one.as_dict() for one in self.found],
+            "random": [one.as_dict() for one in self.random],
+            "changed": self.changed and self.changed.as_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class RunDifferences:
+    """The differences of two runs, true if there are any.
+
+    Attributes:
+        folders: the folders of the two runs.
+        ranks: the differences of each rank that both runs have.
+    """
+
+    folders: tuple[str, str]
+    ranks: tuple[RankDifferences, ...]
+
+    def __bool__(self) -> bool:
+        return any(self.ranks)
+
+    @property
+    def compared(self) -> int:
+        """Number of calls that have a partner."""
+        return sum(one.compared for one in self.ranks)
+
+    @property
+    def first(self) -> CallDifference | None:
+        """The first wrong call; None if there is none."""
+        found = [one.found[0] for one in self.ranks if one.found]
+        return min(found, key=lambda one: one.first.number, default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {"runs": list(self.folders), "differ": bool(self), "ranks": [one.as_dict() for one in self.ranks]}
+
+
+def compare_runs(first: str | Path, second: str | Path, noise: str | Path | None = None) -> RunDifferences:
+    """Compare two recorded runs.
+
+    Args:
+        first: the folder of a run, or of one of its ranks.
+        second: the folder of the other run.
+        noise: the folder of another run of the first program on the first machine. What differs between the two is allowed.
+
+    Raises:
+        FileError: if a folder holds no run, or a damaged one.
+    """
+    folders = [ranks_of(folder) for folder in (first, second)]
+    noisy = ranks_of(noise) if noise is not None else {}
+    ranks = sorted(folders[0].keys() & folders[1].keys())
+    if len(folders[0]) == len(folders[1]) == 1:
+        ranks = list(folders[0])
+        folders[1] = dict(zip(ranks, folders[1].values(), strict=True))
+    found = []
+    for rank in ranks:
+        run = read_run(folders[0][rank])
+        allowed = _noise_of(run, read_run(noisy[rank])) if rank in noisy else {}
+        found.append(_differences(rank, run, read_run(folders[1][rank]), allowed))
+    return RunDifferences((str(first), str(second)), tuple(found))
+
+
+# For each call and output, a measured distance.
+_Noise = dict[tuple[int, int], float]
+
+
+def _noise_of(run: Run, again: Run) -> _Noise:
+    partners = aligned(run.calls, again.calls)
+    found: _Noise = {}
+    for number, partner in partners.items():
+        for index, off in _distances(run.calls[number], again.calls[partner]):
+            found[number, index] = math.inf if run.calls[number].random and off else off
+    return found
+
+
+def _differences(rank: int, first: Run, second: Run, noise: _Noise) -> RankDifferences:
+    partners = aligned(first.calls, second.calls)
+    tf32 = any(_uses_tf32(run) for run in (first, second))
+    found: dict[tuple[str, ...], CallDifference] = {}
+    random: dict[tuple[str, ...], CallDifference] = {}
+    changed: Changed | None = None
+    distances: list[tuple[int, float]] = []
+    for call in first.calls:
+        if call.number not in partners:
+            continue
+        other = second.calls[partners[call.number]]
+        offs = _distances(call, other)
+        distances.append((call.number, max((_relative(call, other, index, off) for index, off in offs), default=0.0)))
+        drift = distance_of_inputs(call, other)
+        if drift > AGREE:
+            if not (found or random or changed):
+                changed = _changed(first, second, partners, call, other)
+            continue
+        worst = _worst(call, other, offs, drift, noise, tf32)
+        if worst is not None:
+            rows = random if worst.kind == "random" else found
+            key = (call.op, call.module, call.phase)
+            earlier = rows.get(key)
+            rows[key] = worst if earlier is None else CallDifference(**{**vars(earlier), "times": earlier.times + 1})
+    return RankDifferences(
+        rank, (first, second), partners, tuple(found.values()), tuple(random.values()), changed, tuple(distances)
+    )
+
+
+def _worst(
+    call: Call, other: Call, offs: Sequence[tuple[int, float]], drift: float, noise: _Noise, tf32: bool
+) -> CallDifference | None:
+    """Return how a call whose inputs agree differs, or None."""
+    if bool(call.error) != bool(other.error):
+        return CallDifference("error", call, other, call.error or other.error, math.inf, 0.0, drift)
+    worst: CallDifference | None = None
+    badness = 1.0
+    for index, off in offs:
+        if not off:
+            continue
+        allowed = allowed_distance(call, other, index, drift, tf32) + _NOISE * noise.get((call.number, index), 0.0)
+        if off > allowed and off / max(allowed, 1e-300) > badness:
+            badness = off / max(allowed, 1e-300)
+            relative = _relative(call, other, index, off)
+            kind = "random" if call.random or other.random else "values"
+            part = relative / off if math.isfinite(off) and off else 1.0
+            worst = CallDifference(kind, call, other, call.outputs[index].name, relative, allowed * part, drift)
+    return worst
+
+
+def _distances(call: Call, other: Call) -> list[tuple[int, float]]:
+    """Return the index and the distance of each output whose values are defined and comparable."""
+    op = op_named(call.op)
+    ties = op is not None and facts_of(op).finds_ties
+    results = len(call.outputs) if call.packet == other.packet else 3 if family(call.packet) == "attention backward" else 1
+    found = []
+    for index, (x, y) in enumerate(zip(call.outputs[:results], other.outputs[:results], strict=False)):
+        tie = ties and index == 1
+        if x.digest is None or y.digest is None or tie or (op is not None and is_arbitrary(op, index)):
+            continue
+        found.append((index, distance(x.digest, y.digest)))
+    return found
+
+
+def _relative(call: Call, other: Call, index: int, off: float) -> float:
+    norms = [one.digest.norm for one in (call.outputs[index], other.outputs[index]) if one.digest is not None]
+    return off / max(*norms, 1e-300) if off else 0.0
+
+
+def _uses_tf32(run: Run) -> bool:
+    on_cuda = any(" on cuda" in value.text for call in run.calls[:1000] for value in call.inputs)
+    return on_cuda and any(run.header.get("tf32", ()))
+
+
+# -- inputs that differ ------------------------------------------------------------------------------------------------------
+
+
+def _changed(first: Run, second: Run, partners: dict[int, int], call: Call, other: Call) -> Changed:
+    """Explain why the inputs of a call differ although all earlier calls agree."""
+    for x, y in zip(call.inputs, other.inputs, strict=False):
+        if x.digest is None or y.digest is None:
+            if not x.is_tensor and x.constant != y.constant:
+                return Changed(call, other, x.name, math.inf, f"the program passes {x.text} in one run and {y.text} in the other")
+            continue
+        off = distance(x.digest, y.digest)
+        relative = off / max(x.digest.norm, y.digest.norm, 1e-300) if off else 0.0
+        if relative <= AGREE:
+            continue
+        made = _maker(first, call.number, x.number)
+        beside = _maker(second, other.number, y.number)
+        if made is None:
+            why = "no recorded call made it in the first run: it is data or a weight from outside the recording"
+            return Changed(call, other, x.name, relative, why)
+        partner = partners.get(made.number)
+        if partner is None:
+            return Changed(call, other, x.name, relative, f"call {made.number} ({made.op}) made it, which has no partner")
+        if beside is not None:
+            why = f"call {made.number} ({made.op}) made it in the first run, and call {beside.number} ({beside.op}) in the second"
+            return Changed(call, other, x.name, relative, why)
+        numbers = {value.number for value in second.calls[partner].outputs if value.number >= 0}
+        between = [one for one in second.calls[partner + 1 : other.number] if any(v.number in numbers for v in one.inputs)]
+        why = f"call {partner} ({made.op}) made it, and it was changed since, by no call that should write it"
+        return Changed(call, other, x.name, relative, why, between[-1] if between else None)
+    return Changed(call, other, "", math.inf, "their arguments differ")
+
+
+def _maker(run: Run, before: int, digest: int) -> Call | None:
+    """Return the last call before another one that had a digest as an output."""
+    for call in reversed(run.calls[:before]):
+        if any(value.number == digest for value in call.outputs):
+            return call
+    return None
+
+
+def _call_dict(first: Call, second: Call) -> dict[str, Any]:
+    names = {"op": first.op, "module": first.module, "phase": first.phase, "where": first.where, "call": str(first)}
+    return {**names, "numbers": [first.number, second.number]}
+
+
+def _plain(number: float) -> float | str:
+    return number if math.isfinite(number) else str(number)
+
+
+def by_module(differences: Sequence[CallDifference]) -> Iterator[CallDifference]:
+    """Yield the first difference in each module."""
+    seen = set()
+    for one in differences:
+        if one.first.module not in seen:
+            seen.add(one.first.module)
+            yield one

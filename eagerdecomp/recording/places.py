@@ -1,0 +1,130 @@
+"""Find where a call comes from: the path of the innermost module, and whether it is part of forward, backward or an optimizer."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from types import CodeType, FrameType
+
+import torch
+from torch.nn import Module
+
+from eagerdecomp._torch.autograd import autograd_node, node_number
+from eagerdecomp.host.fork_safe import free_in_child
+from eagerdecomp.host.source_lines import ForwardLines
+
+__all__ = ["BACKWARD", "FORWARD", "OPTIMIZER", "ModulePaths"]
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+
+_CALL = Module._wrapped_call_impl.__code__
+_OPTIMIZERS = os.path.join(os.path.dirname(os.path.abspath(torch.__file__ or "")), "optim") + os.sep
+
+
+class ModulePaths:
+    """The paths of modules, such as ``model.layers.3.attn``.
+
+    Modules are found by the frames of their calls, so no hook is registered. The first word of a path is the variable that holds
+    the outermost module where it is called, or else its class.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {"": 0}
+        self._numbered = [""]
+        self._lock = free_in_child(threading.Lock())
+        self._names: dict[int, _Names] = {}
+        self._optimizer_code: dict[CodeType, bool] = {}
+        self._thread = threading.local()
+
+    def place_of(self, frame: FrameType | None) -> tuple[str, str]:
+        """Return the path of the module that made a call, "" if none did, and the phase. `frame` made the call.
+
+        In a backward pass, the module is that of the forward call.
+        """
+        innermost = outermost = None
+        caller: FrameType | None = None
+        phase = FORWARD
+        optimizer_code = self._optimizer_code
+        while frame is not None:
+            code = frame.f_code
+            if code is _CALL:
+                module = frame.f_locals["self"]
+                innermost = module if innermost is None else innermost
+                outermost, caller = module, frame.f_back
+            else:
+                known = optimizer_code.get(code)
+                if known is None:
+                    known = optimizer_code[code] = code.co_filename.startswith(_OPTIMIZERS)
+                if known:
+                    phase = OPTIMIZER
+            frame = frame.f_back
+        forward = self._forward()
+        node = autograd_node()
+        if node is not None:
+            phase = BACKWARD
+        if outermost is not None:
+            path = self._path(innermost, outermost, caller)
+            forward.note(self._number(path))
+            return path, phase
+        number = forward.by_node.get(node_number(node), 0) if node is not None else 0
+        forward.note(number)
+        return self._numbered[number], phase
+
+    def _number(self, path: str) -> int:
+        found = self._numbers.get(path)
+        if found is None:
+            with self._lock:
+                found = self._numbers.setdefault(path, len(self._numbered))
+                if found == len(self._numbered):
+                    self._numbered.append(path)
+        return found
+
+    def _forward(self) -> ForwardLines:
+        try:
+            found: ForwardLines = self._thread.forward
+        except AttributeError:
+            found = self._thread.forward = ForwardLines()
+        return found
+
+    def _path(self, innermost: Module | None, outermost: Module, caller: FrameType | None) -> str:
+        names = self._names.get(id(outermost))
+        if names is None or names.root() is not outermost:
+            names = self._names[id(outermost)] = _Names(outermost, caller)
+        return names.path(innermost)
+
+
+class _Names:
+    """The names of the modules in one outermost module."""
+
+    def __init__(self, root: Module, caller: FrameType | None) -> None:
+        self.root = weakref.ref(root)
+        self._first = _variable(root, caller) or type(root).__name__
+        self._paths = self._found(root)
+
+    def path(self, module: Module | None) -> str:
+        """Return the path of a module. One that was added since, or that is no submodule, is named by its class."""
+        found = self._paths.get(id(module))
+        root = self.root()
+        if found is None and root is not None:
+            self._paths |= self._found(root)
+            found = self._paths.setdefault(id(module), f"{self._first}.({type(module).__name__})")
+        return found or self._first
+
+    def _found(self, root: Module) -> dict[int, str]:
+        return {id(one): f"{self._first}.{name}" if name else self._first for name, one in root.named_modules()}
+
+
+def _variable(module: Module, frame: FrameType | None) -> str:
+    """Return the name of the variable of a frame, or of the attribute of its ``self``, that holds a module."""
+    if frame is None:
+        return ""
+    scopes = [frame.f_locals, frame.f_globals]
+    owner = frame.f_locals.get("self")
+    if owner is not None and not isinstance(owner, Module):
+        scopes.append(getattr(owner, "__dict__", {}))
+    for scope in scopes:
+        for name, value in list(scope.items()):
+            if value is module and name.isidentifier() and name != "self":
+                return name
+    return ""

@@ -1,0 +1,343 @@
+"""The mode that records the values of a program's calls."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.higher_order import AmbientMode, run_higher_order
+from eagerdecomp._torch.modes import active_fake_mode, no_current_modes, without_torch_dispatch
+from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
+from eagerdecomp._torch.tensors import any_fake, desugars_first, has_values
+from eagerdecomp._version import __version__
+from eagerdecomp.eager.compare import is_arbitrary
+from eagerdecomp.eager.observe import copied, leaves_of, mapped_call
+from eagerdecomp.eager.random_numbers import draws_numbers
+from eagerdecomp.errors import ArgumentError
+from eagerdecomp.host.fork_safe import free_in_child
+from eagerdecomp.host.source_lines import ForwardLines, UserLines, place_in_words
+from eagerdecomp.ops.call_text import tensor_text, value_text
+from eagerdecomp.ops.passthrough import is_passthrough_name
+from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.recording.digest import digest_of, flat_values, hash_of
+from eagerdecomp.recording.places import ModulePaths
+from eagerdecomp.recording.run_folder import RunWriter
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["ValueRecorder"]
+
+# Maximum number of tensors of a list that are written as text.
+_ITEMS = 4
+
+# Types of arguments that are written as JSON.
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+
+
+class ValueRecorder(AmbientMode):
+    """Records the calls of a program in a folder, with digests of inputs and outputs: ``with ed.ValueRecorder("run_a"): train()``.
+
+    ``eagerdecomp diff RUN_A RUN_B`` compares two such runs, and names the first call that differs.
+
+    The recorder gets the calls as the program makes them, before they are decomposed: in plain eager, in an `EagerDecompMode`
+    (whichever of the two is entered first), and on an installed device. A line per call is appended to ``calls.jsonl`` in the
+    folder of the rank, so the run can be read after a crash. A digest holds a hash, the norm, minimum, maximum, mean, the numbers
+    of NaN and infinities, and a fixed projection. Calls on fake tensors, in compiled graphs and in forked processes are not
+    recorded.
+
+    Args:
+        path: the folder of the run. Each rank writes a folder in it: ``rank0``. The rank is that of `torch.distributed`, if it is
+            initialized when the recorder is entered, or else the variable RANK.
+        save: patterns of op names, such as ``"aten.softmax*"``. Whole tensors of these calls are saved too.
+        save_modules: paths of modules, such as ``"model.layers.3"``. Whole tensors of calls in these modules are saved too.
+        save_calls: numbers of calls whose whole tensors are saved.
+        save_limit: the maximum number of bytes of saved tensors.
+        command: the command line that is run, for the text of a comparison.
+
+    Raises:
+        ArgumentError: for an invalid `save_limit`, or a string where a list is expected.
+        FileError: when the recorder is entered, if the folder already holds a run of this rank.
+
+    Examples:
+        >>> import tempfile
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with ed.ValueRecorder(folder) as recorder:
+        ...         y = torch.nn.functional.silu(torch.ones(2))
+        ...     recorder.calls
+        2
+    """
+
+    stays_innermost = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        save: Iterable[str] = (),
+        save_modules: Iterable[str] = (),
+        save_calls: Iterable[int] = (),
+        save_limit: int = 1 << 30,
+        command: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        for name, given in (("save", save), ("save_modules", save_modules)):
+            if isinstance(given, str):
+                raise ArgumentError(f"{name} must be a list of strings, not the string {given!r}. Pass [{given!r}]")
+        if type(save_limit) is not int or save_limit < 0:
+            raise ArgumentError(f"save_limit must be an integer from 0 up, not {save_limit!r}")
+        self.path = Path(path).absolute()  # the program may change the working directory
+        self._save = tuple(save)
+        self._save_modules = tuple(save_modules)
+        self._save_calls = frozenset(save_calls)
+        self._save_left = save_limit
+        self._command = tuple(command)
+        self._owner = os.getpid()
+        self._lock = free_in_child(threading.RLock())
+        self._writer: RunWriter | None = None
+        self._entered = 0
+        self._lines = UserLines()
+        self._paths = ModulePaths()
+        self._thread = threading.local()
+        self._texts: dict[Any, str] = {}
+        self._saves_op: dict[OpOverload, bool] = {}
+        self._arguments: dict[OpOverload, tuple[tuple[str, ...], frozenset[str], tuple[int, ...]]] = {}
+
+    @property
+    def calls(self) -> int:
+        """The number of recorded calls."""
+        return 0 if self._writer is None else self._writer.calls
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            if self._writer is None:
+                rank = _rank()
+                self._writer = RunWriter(self.path / f"rank{rank}", self._header(rank))
+            self._entered += 1
+        return super().__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        error = exc[1] if len(exc) > 1 and not isinstance(exc[1], SystemExit) else None
+        with self._lock:
+            self._entered -= 1
+            if error is not None and not self._entered and self._writer is not None and os.getpid() == self._owner:
+                self._writer.add_note(f"the program raised {type(error).__name__}: {error}".partition("\n")[0])
+
+    def close(self) -> None:
+        """Write the last row. Later calls are not recorded. If it is missing, a comparison says that the run may have crashed."""
+        with self._lock:
+            if self._writer is not None and os.getpid() == self._owner:
+                self._writer.close()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if types and desugars_first(types):
+            return NotImplemented
+        kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return run_higher_order(self, func, args, kwargs)
+        if not self._records(func, types):
+            return func(*args, **kwargs)
+        frame = sys._getframe(1)
+        line = self._lines.number_of(frame, self._forward_lines())
+        module, phase = self._paths.place_of(frame)
+        names, unread, written = self._arguments.get(func) or self._arguments_of(func)
+        with self._lock:
+            given = [*zip(names, args, strict=False), *kwargs.items()]
+            inputs = [self._value(name, value, name not in unread) for name, value in given]
+            saved = self._copied(func, module, args, kwargs)
+        row: dict[str, Any] = {"op": str(func), "module": module, "phase": phase, "line": line, "inputs": inputs}
+        if draws_numbers(func, args, kwargs):
+            row["random"] = True
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:
+            row.update(outputs=[], error=f"{type(error).__name__}: {error}".partition("\n")[0])
+            self._write(row, line, None)
+            raise
+        with self._lock:
+            leaves = list(leaves_of(result)) if isinstance(result, (list, tuple)) else [result]
+            row["outputs"] = self._outputs(func, result, leaves)
+            for position in written:
+                name = names[position]
+                value = args[position] if position < len(args) else kwargs.get(name)
+                if value is not None and not any(value is one for one in leaves):
+                    row["outputs"].append(self._value(f"{name} afterwards", value, True))
+            if saved is not None:
+                with no_current_modes():
+                    saved["results"] = copied(None, leaves, {}, home=True)[0]
+            self._write(row, line, saved)
+        return result
+
+    def _records(self, func: Any, types: Sequence[type]) -> bool:
+        if not isinstance(func, OpOverload) or (types and any_fake(types)) or active_fake_mode() is not None:
+            return False
+        return os.getpid() == self._owner and not is_passthrough_name(str(func))
+
+    def _arguments_of(self, op: OpOverload) -> tuple[tuple[str, ...], frozenset[str], tuple[int, ...]]:
+        """Return an op's argument names, those of tensors whose values it does not read, and the positions of those it writes."""
+        facts = facts_of(op)
+        names = tuple([one.name for one in facts.arguments])
+        unread = {names[position] for position in facts.overwrites}
+        if facts.is_out:
+            unread |= {names[position] for position in facts.mutated}
+        if facts.reads_metadata:
+            unread |= {one.name for one in facts.arguments if one.holds_tensors}
+        statistics = facts.writes_statistics_if and [names.index(one) for one in ("running_mean", "running_var") if one in names]
+        made = self._arguments[op] = (names, frozenset(unread), (*facts.mutated, *(statistics or ())))
+        return made
+
+    def _outputs(self, op: OpOverload, result: Any, leaves: Sequence[Any]) -> list[dict[str, Any]]:
+        if isinstance(result, list):  # one result: a list of tensors
+            return [self._value("result", result, not is_arbitrary(op, 0))]
+        alone = len(leaves) == 1
+        results = result if isinstance(result, tuple) else leaves
+        return [
+            self._value("result" if alone else f"result {place}", one, not is_arbitrary(op, place))
+            for place, one in enumerate(results)
+            if one is not None
+        ]
+
+    # -- values ---------------------------------------------------------------------------------------------------------------
+
+    def _value(self, name: str, value: Any, read: bool) -> dict[str, Any]:
+        """Return the row of an argument or a result; write the digest of its values if `read`."""
+        if isinstance(value, Tensor):
+            row: dict[str, Any] = {"name": name, "tensor": self._text(value)}
+            if value.layout is torch.strided:
+                row["strides"] = value.stride()
+            if read:
+                row["digest"] = self._digest([value])
+            return row
+        if type(value) in _PLAIN:
+            return {"name": name, "value": value}
+        if isinstance(value, (list, tuple)):
+            tensors = [one for one in value if isinstance(one, Tensor)]
+            if tensors:
+                text = ", ".join([self._text(one) if isinstance(one, Tensor) else repr(one) for one in value[:_ITEMS]])
+                row = {"name": name, "tensor": f"[{text}]" if len(value) <= _ITEMS else f"[{text}, ... {len(value)} in all]"}
+                if read:
+                    row["digest"] = self._digest(tensors)
+                return row
+            if all(type(one) in _PLAIN for one in value):
+                return {"name": name, "value": list(value)}
+        return {"name": name, "text": value_text(value, items=_ITEMS)[:200]}
+
+    def _text(self, tensor: Tensor) -> str:
+        key = (tensor.dtype, tensor.shape, tensor.device, tensor.layout)
+        found = self._texts.get(key)
+        if found is None:
+            if len(self._texts) > 10_000:
+                self._texts.clear()
+            found = self._texts[key] = tensor_text(tensor)
+        return found
+
+    def _digest(self, tensors: Sequence[Tensor]) -> int:
+        """Return the number of the digest of tensors; -1 if their values cannot be read."""
+        assert self._writer is not None
+        if not all(map(has_values, tensors)):
+            return -1
+        if all(one.is_cpu for one in tensors):
+            with without_torch_dispatch():
+                return self._digest_of(tensors)
+        # The copy from a device may need kernels that enter modes.
+        with no_current_modes():
+            return self._digest_of([one.cpu() for one in tensors])
+
+    def _digest_of(self, tensors: Sequence[Tensor]) -> int:
+        assert self._writer is not None
+        same = len(tensors) == 1 or len({one.dtype for one in tensors}) == 1
+        values = flat_values(tensors if same else [one.to(torch.float64) for one in tensors])
+        hash_ = hash_of(values)
+        found = self._writer.digest_number(hash_, values.numel())
+        return self._writer.add_digest(digest_of(values, hash_)) if found is None else found
+
+    # -- writing --------------------------------------------------------------------------------------------------------------
+
+    def _copied(self, op: OpOverload, module: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+        """Return copies of the arguments of a call on the CPU if it is to be saved, or None."""
+        if not (self._save or self._save_modules or self._save_calls) or not self._saves(op, module):
+            return None
+        assert self._writer is not None
+        size = sum(one.nbytes for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
+        if size > self._save_left:
+            if self._save_left >= 0:
+                self._writer.add_note(f"tensors of call {self._writer.calls} and later ones were not saved: the limit is reached")
+            self._save_left = -1
+            return None
+        self._save_left -= size
+        with no_current_modes():
+            given, named = mapped_call(_storable, *copied(op, args, kwargs, home=True))
+        return {"op": str(op), "args": given, "kwargs": named}
+
+    def _saves(self, op: OpOverload, module: str) -> bool:
+        assert self._writer is not None
+        if self._writer.calls in self._save_calls:
+            return True
+        if any(module == one or module.startswith(f"{one}.") for one in self._save_modules):
+            return True
+        found = self._saves_op.get(op)
+        if found is None:
+            name = str(op)
+            plain = name.replace("._", ".").replace(".native_", ".")  # the names of the functions in torch
+            found = any(fnmatchcase(one, pattern) for pattern in self._save for one in (name, plain, name.rpartition(".")[0]))
+            self._saves_op[op] = found
+        return found
+
+    def _write(self, row: dict[str, Any], line: int, saved: dict[str, Any] | None) -> None:
+        writer = self._writer
+        assert writer is not None
+        with self._lock:
+            if writer.needs_line(line):
+                writer.add_line(line, " ".join(place_in_words(self._lines.lines()[line]).split()))
+            if saved is not None:
+                row["saved"] = writer.save(writer.calls, saved)
+            writer.add_call(row)
+
+    def _forward_lines(self) -> ForwardLines:
+        own: ForwardLines | None = getattr(self._thread, "lines", None)
+        if own is None:
+            own = self._thread.lines = self._lines.of_thread()
+        return own
+
+    def _header(self, rank: int) -> dict[str, Any]:
+        return {
+            "rank": rank,
+            "torch": torch.__version__,
+            "eagerdecomp": __version__,
+            "python": platform.python_version(),
+            "machine": platform.node(),
+            "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "threads": torch.get_num_threads(),
+            "tf32": [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32],
+            "command": list(self._command),
+        }
+
+
+def _storable(value: Any) -> Any:
+    """Return an argument as `torch.save` can store it: a memory format as text, and None for a generator."""
+    if isinstance(value, torch.memory_format):
+        return str(value)
+    return None if isinstance(value, torch.Generator) else value
+
+
+def _rank() -> int:
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    text = os.environ.get("RANK", "")
+    return int(text) if text.isdecimal() else 0

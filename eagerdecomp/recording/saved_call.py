@@ -1,0 +1,76 @@
+"""Make a saved call, and compare its results with the saved ones."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.ops import op_named
+from eagerdecomp.eager.compare import difference
+from eagerdecomp.eager.observe import leaves_of, mapped_call, nesting_of, observed
+from eagerdecomp.errors import FileError
+from eagerdecomp.frontends.mode import EagerDecompMode
+from eagerdecomp.host.import_path import module_of, object_of
+from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.ops.schema import facts_of
+
+__all__ = ["main"]
+
+
+def main(path: Path, words: Sequence[str] | None = None) -> int:
+    """Make the call of a file that a `ValueRecorder` saved, print how it differs, and return the exit code."""
+    parser = argparse.ArgumentParser(description="make a saved call, and compare its results with the saved ones")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--backend", metavar="MODULE:NAME", help="make the call in eagerdecomp's mode with this backend or op set")
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+    options = parser.parse_args(words)
+    for module in options.imports:
+        module_of("--import", module)
+    saved = _loaded(path)
+    op = op_named(saved["op"])
+    if op is None:
+        raise FileError(f"{path}: this torch has no op {saved['op']}")
+    device = torch.device(options.device)
+
+    def restored(value: Any) -> Any:
+        text = isinstance(value, str) and value.startswith("torch.")
+        return getattr(torch, value.removeprefix("torch.")) if text else value  # a memory format
+
+    def moved(value: Any) -> Any:
+        return value.to(device) if isinstance(value, Tensor) else device if isinstance(value, torch.device) else value
+
+    def home(value: Any) -> Any:
+        return value.cpu() if isinstance(value, Tensor) else value
+
+    given, named = mapped_call(restored, saved["args"], saved["kwargs"])
+    args, kwargs = mapped_call(moved, given, named)
+    mode: Any = EagerDecompMode(object_of("--backend", options.backend)) if options.backend else nullcontext()
+    with torch.no_grad(), mode:
+        result = list(leaves_of(op(*args, **kwargs)))
+    have = observed([home(one) for one in result], (), {})
+    want = observed(saved["results"], (), {})
+    values = not facts_of(op).is_random
+    print(describe_call(op, given, named))
+    facts = ("dtype", "layout")
+    found = difference(op, given, named, want, have, op, values=values, strides="any", facts=facts)
+    if nesting_of(have.leaves) == nesting_of(want.leaves) and found is None:
+        print("the results agree with the saved ones" + ("" if values else "; random numbers are not compared"))
+        return 0
+    print(found)
+    return 1
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    try:
+        saved = torch.load(path, weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError) as error:
+        raise FileError(f"{path}: cannot read the saved call: {error}") from None
+    if not isinstance(saved, dict) or not {"op", "args", "kwargs", "results"} <= saved.keys():
+        raise FileError(f"{path}: this is no saved call. Save one with: eagerdecomp record --save-call N")
+    return saved
