@@ -42,11 +42,11 @@ def family(packet: str) -> str:
 
 
 def _sizes(call: Call) -> Hashable:
-    return tuple(_SIZED.sub("", value.text) for value in call.inputs if value.is_tensor)
+    return tuple(_SIZED.sub("", value.text) for value in call.inputs if value.digest is not None)
 
 
 def _shapes(call: Call) -> Hashable:
-    return tuple(shape_of(value.text) for value in call.inputs if value.is_tensor)
+    return tuple(shape_of(value.text) for value in call.inputs if value.digest is not None)
 
 
 # What calls must have in common, in the order in which it is tried.

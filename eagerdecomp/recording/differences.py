@@ -67,6 +67,7 @@ class Changed:
         relative: how far apart it is, relative to its norm.
         why: where the two values come from.
         suspect: the call of the second run that may have written the memory, or None.
+        partnered: whether the call that made the value has a partner, or is not recorded.
     """
 
     first: Call
@@ -75,6 +76,7 @@ class Changed:
     relative: float
     why: str
     suspect: Call | None = None
+    partnered: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -220,6 +222,9 @@ def _differences(rank: int, first: Run, second: Run, noise: _Noise) -> RankDiffe
     random: dict[tuple[str, ...], CallDifference] = {}
     changed: Changed | None = None
     distances: list[tuple[int, float]] = []
+    made: set[tuple[int, int]] = set()  # the numbers of digests that partners made as the same output
+    known: set[int] = set()
+    agreeing = later = 0  # calls after `changed` that read a value which an earlier call made
     for call in first.calls:
         if call.number not in partners:
             continue
@@ -227,9 +232,15 @@ def _differences(rank: int, first: Run, second: Run, noise: _Noise) -> RankDiffe
         offs = _distances(call, other)
         distances.append((call.number, max((_relative(call, other, index, off) for index, off in offs), default=0.0)))
         drift = distance_of_inputs(call, other)
+        pairs = list(zip(call.outputs, other.outputs, strict=False))
+        if drift > AGREE and not (found or random or changed):
+            changed = _changed(first, second, partners, call, other, made)
+        elif changed is not None and any(value.number in known for value in call.inputs):
+            later += 1
+            agreeing += drift <= AGREE
+        made.update((x.number, y.number) for x, y in pairs)
+        known.update(value.number for value in call.outputs if value.number >= 0)
         if drift > AGREE:
-            if not (found or random or changed):
-                changed = _changed(first, second, partners, call, other)
             continue
         worst = _worst(call, other, offs, drift, noise, tf32)
         if worst is not None:
@@ -237,6 +248,8 @@ def _differences(rank: int, first: Run, second: Run, noise: _Noise) -> RankDiffe
             key = (call.op, call.module, call.phase)
             earlier = rows.get(key)
             rows[key] = worst if earlier is None else CallDifference(**{**vars(earlier), "times": earlier.times + 1})
+    if changed is not None and not changed.partnered and 2 * agreeing > later:
+        changed = None  # the two calls are no partners: what comes after them agrees
     return RankDifferences(
         rank, (first, second), partners, tuple(found.values()), tuple(random.values()), changed, tuple(distances)
     )
@@ -290,8 +303,14 @@ def _uses_tf32(run: Run) -> bool:
 # -- inputs that differ ------------------------------------------------------------------------------------------------------
 
 
-def _changed(first: Run, second: Run, partners: dict[int, int], call: Call, other: Call) -> Changed:
-    """Explain why the inputs of a call differ although all earlier calls agree."""
+def _changed(
+    first: Run, second: Run, partners: dict[int, int], call: Call, other: Call, agreed: set[tuple[int, int]]
+) -> Changed | None:
+    """Explain why the inputs of a call differ although all earlier calls agree.
+
+    Return None if rounding explains it: partners made the values (`agreed`), but nothing is left of them but their rounding errors,
+    such as a gradient that is 0 in exact arithmetic.
+    """
     for x, y in zip(call.inputs, other.inputs, strict=False):
         if x.digest is None or y.digest is None:
             if not x.is_tensor and x.constant != y.constant:
@@ -299,16 +318,19 @@ def _changed(first: Run, second: Run, partners: dict[int, int], call: Call, othe
             continue
         off = distance(x.digest, y.digest)
         relative = off / max(x.digest.norm, y.digest.norm, 1e-300) if off else 0.0
-        if relative <= AGREE:
+        if relative <= AGREE or (x.number, y.number) in agreed:
             continue
         made = _maker(first, call.number, x.number)
         beside = _maker(second, other.number, y.number)
         if made is None:
+            if _wrote_list(first, call.number):
+                return None  # an element of a list has no digest of its own
             why = "no recorded call made it in the first run: it is data or a weight from outside the recording"
             return Changed(call, other, x.name, relative, why)
         partner = partners.get(made.number)
         if partner is None:
-            return Changed(call, other, x.name, relative, f"call {made.number} ({made.op}) made it, which has no partner")
+            why = f"call {made.number} ({made.op}) made it, which has no partner"
+            return Changed(call, other, x.name, relative, why, partnered=False)
         if beside is not None:
             why = f"call {made.number} ({made.op}) made it in the first run, and call {beside.number} ({beside.op}) in the second"
             return Changed(call, other, x.name, relative, why)
@@ -316,7 +338,12 @@ def _changed(first: Run, second: Run, partners: dict[int, int], call: Call, othe
         between = [one for one in second.calls[partner + 1 : other.number] if any(v.number in numbers for v in one.inputs)]
         why = f"call {partner} ({made.op}) made it, and it was changed since, by no call that should write it"
         return Changed(call, other, x.name, relative, why, between[-1] if between else None)
-    return Changed(call, other, "", math.inf, "their arguments differ")
+    return None
+
+
+def _wrote_list(run: Run, before: int) -> bool:
+    """Return whether an earlier call wrote tensors of a list, as optimizers do."""
+    return any(value.text.startswith("[") for call in run.calls[:before] for value in call.outputs)
 
 
 def _maker(run: Run, before: int, digest: int) -> Call | None:

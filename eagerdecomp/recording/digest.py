@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -109,17 +109,18 @@ def digest_of(values: Tensor, known_hash: str | None = None) -> Digest:
         least, most = min(least, float(low)), max(most, float(high))
         square += part
         rows, rest = divmod(wide.numel(), BUCKETS)
-        # Element i is in bucket i % BUCKETS, with the sign of its row.
+        # Element i is in bucket i % BUCKETS. Each element has a sign of its own: if a row shared one, an error that is equal in all
+        # rows could cancel in all buckets at once.
         table = wide[: rows * BUCKETS].view(rows, BUCKETS) if rest else wide.view(rows, BUCKETS)
         signed = torch.mul(table, _signs(rows)).sum(0).tolist()
         if rest:
-            sign = _sign(rows)
             for place, value in enumerate(wide[rows * BUCKETS :].tolist()):
-                signed[place] += value * sign
+                signed[place] += value * _sign(rows * BUCKETS + place)
         total += float(wide.sum())
         if number:
-            signed = [value * _sign(number * BUCKETS + place + _CHUNK) for place, value in enumerate(signed)]
-        projection = [one + other for one, other in zip(projection, signed, strict=True)] if number else signed
+            flips = [_scrambled(_CHUNK + number * BUCKETS + place) & 1 for place in range(BUCKETS)]
+            signed = [-value if flip else value for value, flip in zip(signed, flips, strict=True)]
+        projection = [one + other for one, other in zip(projection, signed, strict=True)]
     count = values.numel()
     if least > most:  # there is no finite element
         least = most = 0.0
@@ -153,7 +154,7 @@ def _chunks(values: Tensor) -> Iterator[Tensor]:
         yield chunk if chunk.is_cpu else chunk.cpu()
 
 
-@lru_cache(1 << 16)
+@cache
 def _sign(number: int) -> float:
     return 1.0 if _scrambled(number) & 1 else -1.0
 
@@ -168,9 +169,9 @@ def _scrambled(number: int) -> int:
 
 @cache
 def _tables() -> tuple[Tensor, Tensor]:
-    """Return the weights of a hash, and a sign for each row of a chunk. They take 20 ms, once."""
+    """Return the weights of a hash, and the signs of a chunk. They take 50 ms, once."""
     weights = [(_scrambled(place) | 1) - (1 << 63) for place in range(_CHUNK)]
-    signs = [[_sign(row)] for row in range(_CHUNK // BUCKETS)]
+    signs = [[_sign(row * BUCKETS + place) for place in range(BUCKETS)] for row in range(_CHUNK // BUCKETS)]
     return torch.tensor(weights, dtype=torch.int64), torch.tensor(signs, dtype=torch.float64)
 
 

@@ -195,6 +195,8 @@ class ValueRecorder(AmbientMode):
         unread = {names[position] for position in facts.overwrites}
         if facts.is_out:
             unread |= {names[position] for position in facts.mutated}
+        if facts.reads_workspace_of:
+            unread.add("workspace")
         if facts.reads_metadata:
             unread |= {one.name for one in facts.arguments if one.holds_tensors}
         statistics = facts.writes_statistics_if and [names.index(one) for one in ("running_mean", "running_var") if one in names]
@@ -202,12 +204,13 @@ class ValueRecorder(AmbientMode):
         return made
 
     def _outputs(self, op: OpOverload, result: Any, leaves: Sequence[Any]) -> list[dict[str, Any]]:
+        opaque = facts_of(op).opaque_results
         if isinstance(result, list):  # one result: a list of tensors
             return [self._value("result", result, not is_arbitrary(op, 0))]
         alone = len(leaves) == 1
         results = result if isinstance(result, tuple) else leaves
         return [
-            self._value("result" if alone else f"result {place}", one, not is_arbitrary(op, place))
+            self._value("result" if alone else f"result {place}", one, place not in opaque and not is_arbitrary(op, place))
             for place, one in enumerate(results)
             if one is not None
         ]
