@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import torch
@@ -175,9 +175,11 @@ def _tables() -> tuple[Tensor, Tensor]:
     return torch.tensor(weights, dtype=torch.int64), torch.tensor(signs, dtype=torch.float64)
 
 
+@lru_cache(4096)
 def _weights(count: int) -> Tensor:
     return _tables()[0][:count]
 
 
+@lru_cache(4096)
 def _signs(rows: int) -> Tensor:
     return _tables()[1][:rows]

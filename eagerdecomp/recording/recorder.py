@@ -18,7 +18,7 @@ from torch import Tensor
 from eagerdecomp._torch.higher_order import AmbientMode, run_higher_order
 from eagerdecomp._torch.modes import active_fake_mode, no_current_modes, without_torch_dispatch
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
-from eagerdecomp._torch.tensors import any_fake, desugars_first, has_values
+from eagerdecomp._torch.tensors import any_fake, desugars_first, has_values, is_zero_tensor
 from eagerdecomp._version import __version__
 from eagerdecomp.eager.compare import is_arbitrary
 from eagerdecomp.eager.observe import copied, leaves_of, mapped_call
@@ -43,6 +43,40 @@ _ITEMS = 4
 
 # Types of arguments that are written as JSON.
 _PLAIN = frozenset({bool, int, float, str, type(None)})
+
+
+class _Op:
+    """What the recorder needs to know about an op.
+
+    Attributes:
+        overload: the op.
+        name: its name.
+        passthrough: whether its calls are not recorded.
+        random: whether it draws random numbers.
+        names: the names of its arguments.
+        unread: the names of arguments whose values it does not read, or that only it understands.
+        written: the positions of the arguments that it writes.
+        undefined: the positions of results whose values are not defined.
+    """
+
+    def __init__(self, op: OpOverload) -> None:
+        facts = facts_of(op)
+        self.overload, self.name = op, str(op)
+        self.passthrough = is_passthrough_name(self.name)
+        self.random = facts.is_random
+        self.names = names = tuple([one.name for one in facts.arguments])
+        unread = {names[position] for position in facts.overwrites}
+        if facts.is_out:
+            unread |= {names[position] for position in facts.mutated}
+        if facts.reads_workspace_of:
+            unread.add("workspace")
+        if facts.reads_metadata:
+            unread |= {one.name for one in facts.arguments if one.holds_tensors}
+        self.unread = frozenset(unread)
+        statistics = ("running_mean", "running_var") if facts.writes_statistics_if else ()
+        self.written = (*facts.mutated, *(names.index(one) for one in statistics if one in names))
+        results = range(len(op._schema.returns))
+        self.undefined = frozenset(place for place in results if place in facts.opaque_results or is_arbitrary(op, place))
 
 
 class ValueRecorder(AmbientMode):
@@ -102,6 +136,7 @@ class ValueRecorder(AmbientMode):
         self._save = tuple(save)
         self._save_modules = tuple(save_modules)
         self._save_calls = frozenset(save_calls)
+        self._saves_any = bool(self._save or self._save_modules or self._save_calls)
         self._save_left = save_limit
         self._command = tuple(command)
         self._owner = os.getpid()
@@ -112,8 +147,8 @@ class ValueRecorder(AmbientMode):
         self._paths = ModulePaths()
         self._thread = threading.local()
         self._texts: dict[Any, str] = {}
-        self._saves_op: dict[OpOverload, bool] = {}
-        self._arguments: dict[OpOverload, tuple[tuple[str, ...], frozenset[str], tuple[int, ...]]] = {}
+        self._saves_op: dict[str, bool] = {}
+        self._ops: dict[OpOverload, _Op] = {}
 
     @property
     def calls(self) -> int:
@@ -150,18 +185,22 @@ class ValueRecorder(AmbientMode):
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return run_higher_order(self, func, args, kwargs)
-        if not self._records(func, types):
+        op = self._ops.get(func)
+        if op is None and isinstance(func, OpOverload):
+            op = self._ops[func] = _Op(func)
+        if op is None or op.passthrough or not self._records(types):
             return func(*args, **kwargs)
         frame = sys._getframe(1)
         line = self._lines.number_of(frame, self._forward_lines())
         module, phase = self._paths.place_of(frame)
-        names, unread, written = self._arguments.get(func) or self._arguments_of(func)
+        names, unread = op.names, op.unread
         with self._lock:
-            given = [*zip(names, args, strict=False), *kwargs.items()]
-            inputs = [self._value(name, value, name not in unread) for name, value in given]
-            saved = self._copied(func, module, args, kwargs)
-        row: dict[str, Any] = {"op": str(func), "module": module, "phase": phase, "line": line, "inputs": inputs}
-        if draws_numbers(func, args, kwargs):
+            inputs = [self._value(name, value, name not in unread) for name, value in zip(names, args, strict=False)]
+            if kwargs:
+                inputs += [self._value(name, value, name not in unread) for name, value in kwargs.items()]
+            saved = self._copied(op, module, args, kwargs) if self._saves_any else None
+        row: dict[str, Any] = {"op": op.name, "module": module, "phase": phase, "line": line, "inputs": inputs}
+        if op.random and draws_numbers(func, args, kwargs):
             row["random"] = True
         try:
             result = func(*args, **kwargs)
@@ -170,49 +209,27 @@ class ValueRecorder(AmbientMode):
             self._write(row, line, None)
             raise
         with self._lock:
-            leaves = list(leaves_of(result)) if isinstance(result, (list, tuple)) else [result]
-            row["outputs"] = self._outputs(func, result, leaves)
-            for position in written:
+            row["outputs"] = outputs = self._outputs(op, result)
+            for position in op.written:
                 name = names[position]
                 value = args[position] if position < len(args) else kwargs.get(name)
-                if value is not None and not any(value is one for one in leaves):
-                    row["outputs"].append(self._value(f"{name} afterwards", value, True))
+                if value is not None and not any(value is one for one in leaves_of(result)):
+                    outputs.append(self._value(f"{name} afterwards", value, True))
             if saved is not None:
                 with no_current_modes():
-                    saved["results"] = copied(None, leaves, {}, home=True)[0]
+                    saved["results"] = copied(None, list(leaves_of(result)), {}, home=True)[0]
             self._write(row, line, saved)
         return result
 
-    def _records(self, func: Any, types: Sequence[type]) -> bool:
-        if not isinstance(func, OpOverload) or (types and any_fake(types)) or active_fake_mode() is not None:
-            return False
-        return os.getpid() == self._owner and not is_passthrough_name(str(func))
+    def _records(self, types: Sequence[type]) -> bool:
+        fake = (types and any_fake(types)) or active_fake_mode() is not None
+        return not fake and os.getpid() == self._owner
 
-    def _arguments_of(self, op: OpOverload) -> tuple[tuple[str, ...], frozenset[str], tuple[int, ...]]:
-        """Return an op's argument names, those of tensors whose values it does not read, and the positions of those it writes."""
-        facts = facts_of(op)
-        names = tuple([one.name for one in facts.arguments])
-        unread = {names[position] for position in facts.overwrites}
-        if facts.is_out:
-            unread |= {names[position] for position in facts.mutated}
-        if facts.reads_workspace_of:
-            unread.add("workspace")
-        if facts.reads_metadata:
-            unread |= {one.name for one in facts.arguments if one.holds_tensors}
-        statistics = facts.writes_statistics_if and [names.index(one) for one in ("running_mean", "running_var") if one in names]
-        made = self._arguments[op] = (names, frozenset(unread), (*facts.mutated, *(statistics or ())))
-        return made
-
-    def _outputs(self, op: OpOverload, result: Any, leaves: Sequence[Any]) -> list[dict[str, Any]]:
-        opaque = facts_of(op).opaque_results
-        if isinstance(result, list):  # one result: a list of tensors
-            return [self._value("result", result, not is_arbitrary(op, 0))]
-        alone = len(leaves) == 1
-        results = result if isinstance(result, tuple) else leaves
+    def _outputs(self, op: _Op, result: Any) -> list[dict[str, Any]]:
+        if not isinstance(result, tuple):  # a list is one result
+            return [] if result is None else [self._value("result", result, 0 not in op.undefined)]
         return [
-            self._value("result" if alone else f"result {place}", one, place not in opaque and not is_arbitrary(op, place))
-            for place, one in enumerate(results)
-            if one is not None
+            self._value(f"result {place}", one, place not in op.undefined) for place, one in enumerate(result) if one is not None
         ]
 
     # -- values ---------------------------------------------------------------------------------------------------------------
@@ -252,7 +269,7 @@ class ValueRecorder(AmbientMode):
     def _digest(self, tensors: Sequence[Tensor]) -> int:
         """Return the number of the digest of tensors; -1 if their values cannot be read."""
         assert self._writer is not None
-        if not all(map(has_values, tensors)):
+        if not all(map(has_values, tensors)) or any(map(is_zero_tensor, tensors)):
             return -1
         if all(one.is_cpu for one in tensors):
             with without_torch_dispatch():
@@ -271,9 +288,9 @@ class ValueRecorder(AmbientMode):
 
     # -- writing --------------------------------------------------------------------------------------------------------------
 
-    def _copied(self, op: OpOverload, module: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    def _copied(self, op: _Op, module: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any] | None:
         """Return copies of the arguments of a call on the CPU if it is to be saved, or None."""
-        if not (self._save or self._save_modules or self._save_calls) or not self._saves(op, module):
+        if not self._saves(op.name, module):
             return None
         assert self._writer is not None
         size = sum(one.nbytes for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
@@ -284,21 +301,20 @@ class ValueRecorder(AmbientMode):
             return None
         self._save_left -= size
         with no_current_modes():
-            given, named = mapped_call(_storable, *copied(op, args, kwargs, home=True))
-        return {"op": str(op), "args": given, "kwargs": named}
+            given, named = mapped_call(_storable, *copied(op.overload, args, kwargs, home=True))
+        return {"op": op.name, "args": given, "kwargs": named}
 
-    def _saves(self, op: OpOverload, module: str) -> bool:
+    def _saves(self, name: str, module: str) -> bool:
         assert self._writer is not None
         if self._writer.calls in self._save_calls:
             return True
         if any(module == one or module.startswith(f"{one}.") for one in self._save_modules):
             return True
-        found = self._saves_op.get(op)
+        found = self._saves_op.get(name)
         if found is None:
-            name = str(op)
             plain = name.replace("._", ".").replace(".native_", ".")  # the names of the functions in torch
             found = any(fnmatchcase(one, pattern) for pattern in self._save for one in (name, plain, name.rpartition(".")[0]))
-            self._saves_op[op] = found
+            self._saves_op[name] = found
         return found
 
     def _write(self, row: dict[str, Any], line: int, saved: dict[str, Any] | None) -> None:
