@@ -32,6 +32,7 @@ from eagerdecomp.ops.opset import core_aten as core_aten
 from eagerdecomp.ops.opset import infra as infra
 from eagerdecomp.ops.opset import prims as prims
 from eagerdecomp.ops.opset import tiny as tiny
+from eagerdecomp.recording.recorder import ValueRecorder as ValueRecorder
 from eagerdecomp.rules.rule import Rule as Rule
 from eagerdecomp.rules.user_rules import register_decomposition as register_decomposition
 from eagerdecomp.runtime.cache import ProgramCache as ProgramCache

@@ -224,6 +224,7 @@ def _differences(rank: int, first: Run, second: Run, noise: _Noise) -> RankDiffe
     distances: list[tuple[int, float]] = []
     made: set[tuple[int, int]] = set()  # the numbers of digests that partners made as the same output
     known: set[int] = set()
+    lists_differ: Any = False
     agreeing = later = 0  # calls after `changed` that read a value which an earlier call made
     for call in first.calls:
         if call.number not in partners:
@@ -233,11 +234,13 @@ def _differences(rank: int, first: Run, second: Run, noise: _Noise) -> RankDiffe
         distances.append((call.number, max((_relative(call, other, index, off) for index, off in offs), default=0.0)))
         drift = distance_of_inputs(call, other)
         pairs = list(zip(call.outputs, other.outputs, strict=False))
-        if drift > AGREE and not (found or random or changed):
+        if drift > AGREE and not (found or random or changed or lists_differ):
             changed = _changed(first, second, partners, call, other, made)
         elif changed is not None and any(value.number in known for value in call.inputs):
             later += 1
             agreeing += drift <= AGREE
+        # A tensor of a list has no digest of its own, so if lists differ by rounding, nobody knows where its values come from.
+        lists_differ |= any(x.text.startswith("[") and x.digest and y.digest and distance(x.digest, y.digest) for x, y in pairs)
         made.update((x.number, y.number) for x, y in pairs)
         known.update(value.number for value in call.outputs if value.number >= 0)
         if drift > AGREE:
@@ -323,10 +326,10 @@ def _changed(
         made = _maker(first, call.number, x.number)
         beside = _maker(second, other.number, y.number)
         if made is None:
-            if _wrote_list(first, call.number):
-                return None  # an element of a list has no digest of its own
-            why = "no recorded call made it in the first run: it is data or a weight from outside the recording"
-            return Changed(call, other, x.name, relative, why)
+            suspect = _last_reader(second, other.number, x.digest.hash)
+            outside = "no recorded call made it in the first run: it is data or a weight from outside the recording"
+            why = outside if suspect is None else "it was changed after it was read, by no call that should write it"
+            return Changed(call, other, x.name, relative, why, suspect)
         partner = partners.get(made.number)
         if partner is None:
             why = f"call {made.number} ({made.op}) made it, which has no partner"
@@ -334,16 +337,17 @@ def _changed(
         if beside is not None:
             why = f"call {made.number} ({made.op}) made it in the first run, and call {beside.number} ({beside.op}) in the second"
             return Changed(call, other, x.name, relative, why)
-        numbers = {value.number for value in second.calls[partner].outputs if value.number >= 0}
-        between = [one for one in second.calls[partner + 1 : other.number] if any(v.number in numbers for v in one.inputs)]
         why = f"call {partner} ({made.op}) made it, and it was changed since, by no call that should write it"
-        return Changed(call, other, x.name, relative, why, between[-1] if between else None)
+        return Changed(call, other, x.name, relative, why, _last_reader(second, other.number, x.digest.hash))
     return None
 
 
-def _wrote_list(run: Run, before: int) -> bool:
-    """Return whether an earlier call wrote tensors of a list, as optimizers do."""
-    return any(value.text.startswith("[") for call in run.calls[:before] for value in call.outputs)
+def _last_reader(run: Run, before: int, hash_: str) -> Call | None:
+    """Return the last call before another one that had these values as an input."""
+    for call in reversed(run.calls[:before]):
+        if any(value.digest is not None and value.digest.hash == hash_ for value in call.inputs):
+            return call
+    return None
 
 
 def _maker(run: Run, before: int, digest: int) -> Call | None:

@@ -56,6 +56,7 @@ class _Op:
         names: the names of its arguments.
         unread: the names of arguments whose values it does not read, or that only it understands.
         written: the positions of the arguments that it writes.
+        writes_lists: whether it writes a list of tensors.
         undefined: the positions of results whose values are not defined.
     """
 
@@ -75,6 +76,7 @@ class _Op:
         self.unread = frozenset(unread)
         statistics = ("running_mean", "running_var") if facts.writes_statistics_if else ()
         self.written = (*facts.mutated, *(names.index(one) for one in statistics if one in names))
+        self.writes_lists = any(facts.arguments[position].is_list for position in facts.mutated)
         results = range(len(op._schema.returns))
         self.undefined = frozenset(place for place in results if place in facts.opaque_results or is_arbitrary(op, place))
 
@@ -202,12 +204,16 @@ class ValueRecorder(AmbientMode):
         row: dict[str, Any] = {"op": op.name, "module": module, "phase": phase, "line": line, "inputs": inputs}
         if op.random and draws_numbers(func, args, kwargs):
             row["random"] = True
+        versions = [one._version for one in _uncounted(op, args)]
         try:
             result = func(*args, **kwargs)
         except Exception as error:
             row.update(outputs=[], error=f"{type(error).__name__}: {error}".partition("\n")[0])
             self._write(row, line, None)
             raise
+        for one, version in zip(_uncounted(op, args), versions, strict=True):
+            if one._version == version:
+                torch.autograd.graph.increment_version(one)
         with self._lock:
             row["outputs"] = outputs = self._outputs(op, result)
             for position in op.written:
@@ -345,6 +351,14 @@ class ValueRecorder(AmbientMode):
             "tf32": [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32],
             "command": list(self._command),
         }
+
+
+def _uncounted(op: _Op, args: Sequence[Any]) -> list[Tensor]:
+    """Return the tensors whose version counter torch does not bump under a mode, though it does without one: written lists."""
+    if not op.writes_lists:
+        return []
+    lists = [args[position] for position in op.written if position < len(args) and isinstance(args[position], (list, tuple))]
+    return [one for tensors in lists for one in tensors if isinstance(one, Tensor) and not one.is_inference()]
 
 
 def _storable(value: Any) -> Any:

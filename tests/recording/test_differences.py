@@ -1,0 +1,237 @@
+"""`eagerdecomp diff`: a wrong kernel that is planted in one run is named, and two correct runs are not accused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_trainings import TRAININGS, record
+from torch import Tensor, nn
+
+import eagerdecomp as ed
+from conformance.mutants import EQUIVALENTS, MUTANTS, Mutant
+from eagerdecomp._torch.modes import no_current_modes
+from eagerdecomp._torch.ops import op_named
+from eagerdecomp.cli.main import main
+from eagerdecomp.eager.compare import difference
+from eagerdecomp.eager.observe import copied, observe, observed
+from eagerdecomp.recording.differences import RunDifferences, compare_runs
+
+PLANTED: dict[str, tuple[str, ...]] = {
+    "transformer": (
+        *('gelu: always approximate="tanh"', "gelu: x * sigmoid(1.702 x)", "add.Tensor: ignores alpha", "mm: 10 bits of mantissa"),
+        *("sum.dim_IntList: tails of 16 are left out", "amax: starts from 0", "mm: inner tails of 8 are left out"),
+        *("bmm: strides are ignored", "native_layer_norm_backward: the weight's gradient is of one row"),
+        *(
+            "add.Tensor: strides are ignored",
+            "embedding: the weight is cached by address",
+            "addmm: the bias is cached by size",
+        ),
+        *("bmm: the second call is doubled", "sub.Tensor: every other call swaps the operands"),
+    ),
+    "resnet": (
+        *("exp: the tail after blocks of 8", "sub.Tensor: operands are swapped", "le.Scalar: computed as less"),
+        *("mean.dim: divides by the wrong count", "mm: 10 bits of mantissa", "convolution: padding repeats the border"),
+        *("convolution: the bias is added to the first batch only", "convolution: the packed weight is cached by address"),
+        "convolution_backward: the weight's gradient is of the first image",
+        "convolution_backward: the input's gradient is shifted if there is padding",
+        *("_native_batch_norm_legit: momentum is 1 - momentum", "_native_batch_norm_legit: running statistics are not updated"),
+    ),
+    "lstm": (
+        *("add.Tensor: ignores alpha", "div.Tensor: multiplies by a bfloat16 reciprocal", "mm: inner tails of 8 are left out"),
+        *("sum.dim_IntList: tails of 16 are left out", "mm: strides of the second operand are ignored"),
+        *("cat: reads as if contiguous", "tanh: results are cached by address", "sqrt: from the 20th call on"),
+    ),
+    "gan": (
+        *("leaky_relu: slope is 0.01", "clamp: only with both bounds", "add.Tensor: ignores alpha", "mm: 10 bits of mantissa"),
+        *("div.Tensor: multiplies by a bfloat16 reciprocal", "addmm: the bias is cached by size"),
+        "sub.Tensor: every other call swaps the operands",
+    ),
+}
+
+
+class Planted:
+    """A mode in which a kernel is wrong, and the number of the call in which it was first wrong."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.native, self.kernel, self.at, self.recorder = op_named(mutant.op), mutant.kernel, -1, ed.ValueRecorder("unused")
+        self.mode = ed.EagerDecompMode(ed.Backend("wrong", ed.core_aten(), kernels={mutant.op: self.run}))
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        with no_current_modes():
+            before = copied(self.native, args, kwargs)
+        result = self.kernel(*args, **kwargs)
+        if self.at < 0:
+            with no_current_modes():
+                want, have = observe(self.native, *copied(self.native, *before))[1], observed(result, args, kwargs)
+                found = difference(self.native, *before, want, have, self.native)
+                self.at = self.recorder.calls if found is not None and found.kind == "values" else -1
+        return result
+
+    def record(self, folder: Path, step: Callable[[], None]) -> None:
+        self.recorder = ed.ValueRecorder(folder)
+        with self.recorder, self.mode:
+            for _ in range(2):
+                step()
+        self.recorder.close()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [*TRAININGS])
+def test_the_planted_kernel_is_named_and_no_other(name: str, tmp_path: Path) -> None:
+    record(tmp_path / "right", TRAININGS[name](), ed.EagerDecompMode(ed.core_aten()))
+    mutants = {mutant.name: mutant for mutant in MUTANTS}
+    for number, mutant in enumerate(mutants[one] for one in PLANTED[name]):
+        planted, folder = Planted(mutant), tmp_path / str(number)
+        planted.record(folder, TRAININGS[name]())
+        found = compare_runs(tmp_path / "right", folder)
+        assert found.first is not None, mutant.name
+        assert (found.first.second.number, planted.at >= 0) == (planted.at, True), f"{mutant.name}: {found.first}"
+
+
+EQUIVALENT_KERNELS = {mutant.op: mutant.kernel for mutant in EQUIVALENTS}
+OTHERS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "the mode": lambda: ed.EagerDecompMode(ed.core_aten()),
+    "another op set": lambda: ed.EagerDecompMode(ed.tiny()),
+    "prims": lambda: ed.EagerDecompMode(ed.prims()),
+    "other formulas": lambda: ed.EagerDecompMode(ed.Backend("other", ed.core_aten(), kernels=EQUIVALENT_KERNELS)),
+    "other kernels of torch": lambda: torch.backends.mkldnn.flags(enabled=False),
+    "other attention": lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+    "other threads": nullcontext,
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [*TRAININGS])
+def test_two_correct_runs_are_not_accused(name: str, tmp_path: Path) -> None:
+    record(tmp_path / "eager", TRAININGS[name](), nullcontext(), 5)
+    for number, (label, mode) in enumerate(OTHERS.items()):
+        torch.set_num_threads(2 if label == "other threads" else 1)
+        try:
+            record(tmp_path / str(number), TRAININGS[name](), mode(), 5)
+        finally:
+            torch.set_num_threads(1)
+        found = compare_runs(tmp_path / "eager", tmp_path / str(number))
+        assert not found, f"{label}: {found.as_dict()}"
+        assert found.compared > 200, label
+    record(tmp_path / "format", TRAININGS[name](memory_format=torch.channels_last), nullcontext(), 5)
+    assert not compare_runs(tmp_path / "eager", tmp_path / "format")
+
+
+def forward(folder: Path, *, seed: int = 0, warm_up: int = 0, wrong: bool = False, other: bool = False) -> None:
+    """Record a small net with dropout, after some calls of another batch."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.LayerNorm(8), nn.Linear(8, 8))
+    x = torch.randn(4, 8)
+    torch.manual_seed(seed)
+    kernel = lambda x: torch.ops.aten.exp(x) * 1.001  # noqa: E731
+    mode = ed.EagerDecompMode(ed.Backend("mine", ed.core_aten(), kernels={"aten.exp.default": kernel} if wrong else {}))
+    with ed.ValueRecorder(folder) as recorder, mode if wrong else nullcontext():
+        for _ in range(warm_up):
+            net[3](net[0](x * 3))
+        y = net(x)
+        ((y.exp() + 1).log() if not other else torch.log1p(y.exp())).sum()
+    recorder.close()
+
+
+def differences(folder: Path, **other: Any) -> RunDifferences:
+    forward(folder / "a")
+    forward(folder / "b", **other)
+    return compare_runs(folder / "a", folder / "b")
+
+
+def test_missing_and_repeated_calls_are_aligned(tmp_path: Path) -> None:
+    found = differences(tmp_path, warm_up=3, wrong=True, other=True)
+    assert found.first is not None
+    assert (found.first.first.op, found.first.drift, len(found.ranks[0].unmatched[0])) == ("aten.exp.default", 0.0, 2)
+    assert [one.first.op for one in found.ranks[0].found] == ["aten.exp.default"]
+
+
+def test_random_numbers_that_differ_are_the_cause_and_no_kernel_is_accused(tmp_path: Path) -> None:
+    (rank,) = differences(tmp_path, seed=1).ranks
+    assert (rank.found, rank.changed, [one.first.op for one in rank.random]) == ((), None, ["aten.bernoulli_.float"])
+
+
+def test_inputs_that_differ_from_the_start_are_no_wrong_kernel(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with ed.ValueRecorder(tmp_path / name) as recorder:
+            torch.full((3,), 1.0 if name == "a" else 2.0).exp()
+        recorder.close()
+    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+    assert rank.changed is not None
+    assert (rank.found, rank.changed.input) == ((), "fill_value")
+
+
+def test_a_kernel_that_writes_to_its_input_is_suspected(tmp_path: Path) -> None:
+    def sub(x: Tensor, y: Tensor) -> Tensor:
+        return x.sub_(y).clone()
+
+    for name, kernels in (("a", {}), ("b", {"aten.sub.Tensor": sub})):
+        with ed.ValueRecorder(tmp_path / name) as recorder, ed.EagerDecompMode(ed.Backend("it", ed.core_aten(), kernels=kernels)):
+            x = torch.arange(8.0).exp()
+            (x - torch.ones(8)).cos()
+            x.sin()
+        recorder.close()
+    found = compare_runs(tmp_path / "a", tmp_path / "b")
+    changed = found.ranks[0].changed
+    assert (found.first, bool(found)) == (None, True)
+    assert changed is not None
+    assert changed.suspect is not None
+    assert (changed.first.op, changed.suspect.op) == ("aten.sin.default", "aten.sub.Tensor")
+
+
+def test_the_noise_of_a_second_run_is_allowed(tmp_path: Path) -> None:
+    forward(tmp_path / "again", wrong=True)
+    assert differences(tmp_path, wrong=True)
+    assert not compare_runs(tmp_path / "a", tmp_path / "b", tmp_path / "again")
+
+
+SCRIPT = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 1))
+model(torch.randn(4, 8)).sum().backward()
+"""
+BACKEND = """
+import torch, eagerdecomp as ed
+
+def wrong(*args):
+    first, *rest = torch.ops.aten.native_layer_norm(*args)
+    return first * 1.01, *rest
+
+mine = ed.Backend("mine", ed.core_aten(), kernels={"aten.native_layer_norm.default": wrong})
+"""
+
+
+def test_two_commands_name_the_call_and_a_third_reproduces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("train.py").write_text(SCRIPT)
+    Path("npu_kernels.py").write_text(BACKEND)
+    assert main(["record", "--values", "right", "train.py"]) == 0
+    assert main(["record", "--values", "wrong", "--backend", "npu_kernels:mine", "train.py"]) == 0
+    capfd.readouterr()
+    assert main(["diff", "right", "wrong", "--json", "found.json", "--html", "page.html"]) == 1
+    text = capfd.readouterr().out
+    assert text.startswith("aten.native_layer_norm.default in model.1 differs, though its inputs agree")
+    assert "train.py:5 in <module>: model(torch.randn(4, 8))" in text
+    command = next(line for line in text.splitlines() if "--save-call" in line).partition("eagerdecomp ")[2].split()
+    (found,) = json.loads(Path("found.json").read_text())["ranks"]
+    assert (found["found"][0]["module"], found["found"][0]["relative"] > 0.004) == ("model.1", True)
+    assert Path("page.html").read_text().count("<circle") > 10
+    assert main(command) == 0
+    assert main(["diff", "right_saved", "wrong", "--reproduce", "call.py", "--json", "-"]) == 1
+    from eagerdecomp.recording.saved_call import main as saved_call
+
+    assert saved_call(Path("call.pt"), []) == 0
+    assert saved_call(Path("call.pt"), ["--backend", "npu_kernels:mine"]) == 1
+    assert main(["diff", "right", "right"]) == 0
+    assert main(["diff", "right", "found.json"]) == 2
+    assert main(["record", "--values", "right", "train.py"]) == 2

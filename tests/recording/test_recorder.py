@@ -1,0 +1,166 @@
+"""`ValueRecorder`: what it writes, that it does not disturb the program, and which damage of a folder is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_trainings import TRAININGS, record
+from torch import Tensor, nn
+
+import eagerdecomp as ed
+from eagerdecomp.recording.digest import Digest, digest_of, distance, flat_values
+from eagerdecomp.recording.run_folder import Run, ranks_of, read_run
+
+
+def digest(*tensors: Tensor) -> Digest:
+    return digest_of(flat_values(tensors))
+
+
+def read(folder: Path) -> Run:
+    return read_run(ranks_of(folder)[0])
+
+
+@given(st.sampled_from([0, 1, 15, 16, 17, 1000, 16384, 40000]), st.sampled_from([torch.float32, torch.bfloat16, torch.complex64]))
+def test_a_digest_has_the_statistics_of_the_values_in_any_layout(size: int, dtype: torch.dtype) -> None:
+    state = torch.get_rng_state()
+    x = torch.linspace(-1, 2, 2 * size, dtype=torch.float64).to(dtype).reshape(2, size)
+    found = digest(x)
+    assert digest(x.T.contiguous().T) == digest(x.clone()) == digest(*x) == found
+    wide = torch.view_as_real(x).double() if dtype.is_complex else x.double()
+    assert found.size == wide.numel()
+    assert found.norm == pytest.approx(float(wide.norm()))
+    if size:
+        assert (found.min, found.max) == (float(wide.min()), float(wide.max()))
+        assert found.mean == pytest.approx(float(wide.mean()))
+        y = x.clone()
+        y[1, size // 2] += 0.25
+        assert digest(y).hash != found.hash
+        assert distance(found, digest(y)) == pytest.approx(
+            float((y - x).to(torch.complex128).norm()), rel=1e-6
+        )  # one element: exact
+        y[0, 0] = torch.nan
+        assert (digest(y).nan, digest(y).inf, distance(found, digest(y))) == (1, 0, torch.inf)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_distance_is_estimated_also_for_equal_errors_in_all_rows() -> None:
+    x = torch.randn(300, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for error in (torch.randn(300, 16, dtype=torch.float64), torch.ones(16, dtype=torch.float64), torch.ones(300, 1)):
+        off = float((x + error - x).norm())
+        assert 0.4 * off < distance(digest(x), digest(x + error)) < 1.8 * off
+
+
+def test_the_order_of_the_modes_does_not_matter_and_calls_have_their_module_phase_and_line(tmp_path: Path) -> None:
+    mode = ed.EagerDecompMode(ed.core_aten())
+    record(tmp_path / "inside", TRAININGS["transformer"](), mode, 1)
+    step = TRAININGS["transformer"]()
+    with mode, ed.ValueRecorder(tmp_path / "outside") as recorder:
+        step()
+    recorder.close()
+    record(tmp_path / "eager", TRAININGS["transformer"](), nullcontext(), 1)
+    inside, outside, eager = (read(tmp_path / name).calls for name in ("inside", "outside", "eager"))
+    assert [call.op for call in inside] == [call.op for call in outside] == [call.op for call in eager]
+    rows = {(call.op, call.module, call.phase) for call in inside}
+    assert ("aten.gelu.default", "model.1.ff.1", "forward") in rows
+    assert ("aten.gelu_backward.default", "model.1.ff.1", "backward") in rows
+    assert any(op.startswith("aten._foreach") and phase == "optimizer" for op, _, phase in rows)
+    (gelu,) = [call for call in eager if call.op == "aten.gelu.default" and call.module == "model.1.ff.1"]
+    assert "small_trainings.py" in gelu.where
+    assert gelu.inputs[0].strides == (224, 32, 1)
+    assert [value.name for value in gelu.outputs] == ["result"]
+
+
+@pytest.mark.parametrize("name", [*TRAININGS])
+def test_recording_does_not_disturb_a_training(name: str, tmp_path: Path) -> None:
+    def state(step: Callable[[], None]) -> list[Tensor]:
+        step()
+        model = next(cell.cell_contents for cell in step.__closure__ or () if isinstance(cell.cell_contents, nn.Module))
+        return [torch.get_rng_state(), *(part for one in model.parameters() for part in (one.detach(), one.grad))]
+
+    want = state(TRAININGS[name]())
+    with ed.ValueRecorder(tmp_path):
+        have = state(TRAININGS[name]())
+    assert all(torch.equal(x, y) and x._version == y._version for x, y in zip(want, have, strict=True))
+
+
+def test_tensors_are_saved_on_request_up_to_a_limit(tmp_path: Path) -> None:
+    net, x = nn.Sequential(nn.Linear(4, 4), nn.Softmax(-1)), torch.ones(2, 4)
+    requests = {"save": ["aten.softmax*"]}, {"save_modules": ["net.1"]}, {"save_calls": [2]}, {"save": ["*"], "save_limit": 100}
+    for number, options in enumerate(requests):
+        with ed.ValueRecorder(tmp_path / str(number), **options) as recorder:
+            net(x)
+        recorder.close()
+        run = read(tmp_path / str(number))
+        saved = [call.op for call in run.calls if call.saved]
+        assert saved == (
+            ["aten.t.default"] if number == 3 else ["aten._softmax.default", "aten.detach.default"][: 2 if number == 1 else 1]
+        )
+        assert bool(run.notes) == (number == 3)
+    content = torch.load(tmp_path / "0" / "rank0" / "tensors" / "2.pt", weights_only=True)
+    assert torch.equal(content["args"][0].softmax(-1), content["results"][0])
+
+
+def damaged(path: Path) -> dict[str, tuple[str, bool]]:
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines(keepends=True)
+    call = next(place for place, line in enumerate(lines) if line.startswith('{"call":1'))
+    return {
+        "torn": (text[:-3], True),
+        "no last row": ("".join(lines[:-1]), True),
+        "call removed": ("".join(lines[:call] + lines[call + 1 :]), False),
+        "not JSON": (text.replace(lines[call], lines[call][:20] + "\n"), False),
+        "last row twice": (text + lines[-1], False),
+        "digest": (text.replace('"norm":', '"morn":', 1), False),
+        "projection": (text.replace('"projection":"', '"projection":"AA', 1), False),
+        "version": (text.replace('"version":1', '"version":2', 1), False),
+        "another file": ("{}\n", False),
+        "empty": ("", False),
+    }
+
+
+def test_a_torn_last_line_is_read_and_other_damage_is_refused(tmp_path: Path) -> None:
+    with ed.ValueRecorder(tmp_path) as recorder:
+        torch.ones(2).exp().sum()
+    recorder.close()
+    path = tmp_path / "rank0" / "calls.jsonl"
+    assert read(tmp_path).complete
+    for name, (text, readable) in damaged(path).items():
+        path.write_text(text, encoding="utf-8")
+        if readable:
+            assert not read(tmp_path).complete, name
+            assert len(read(tmp_path).calls) == 3, name
+        else:
+            with pytest.raises(ed.FileError, match=r"Write one with|Record it again"):
+                read(tmp_path)
+    with pytest.raises(ed.FileError, match="holds no recorded run"):
+        ranks_of(tmp_path / "rank0" / "missing")
+
+
+@pytest.mark.full
+def test_a_run_that_crashed_can_be_read_and_is_not_overwritten(tmp_path: Path) -> None:
+    script = tmp_path / "crash.py"
+    child = "if os.fork() == 0:\n    torch.zeros(1).exp()\n    os._exit(0)\nos.wait()\n"
+    script.write_text(f"import os, torch\ntorch.ones(2).exp()\n{child}os.abort()\n")
+    command = [sys.executable, "-m", "eagerdecomp", "record", "--values", str(tmp_path / "run"), str(script)]
+    environment = {**os.environ, "RANK": "3"}
+    assert subprocess.run(command, check=False, capture_output=True, env=environment).returncode < 0
+    (folder,) = ranks_of(tmp_path / "run").values()
+    run = read_run(folder)
+    assert (folder.name, run.complete, [call.op for call in run.calls]) == (
+        "rank3",
+        False,
+        ["aten.ones.default", "aten.exp.default"],
+    )
+    again = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert (again.returncode, "already holds a recorded run" in again.stderr) == (2, True)
+    assert json.loads((folder / "calls.jsonl").read_text(encoding="utf-8").splitlines()[0])["command"] == [str(script)]
