@@ -22,6 +22,9 @@ __all__ = ["CallDifference", "Changed", "RankDifferences", "RunDifferences", "by
 # The measured distance of two runs of one program counts this many times, because it differs from run to run.
 _NOISE = 8
 
+# Data and weights from outside the recording may be this far apart, relative to their norm.
+_SAME = 1e-4
+
 # Number of calls that are shown before and after the first difference.
 _BEFORE, _AFTER = 3, 2
 
@@ -67,7 +70,7 @@ class Changed:
         relative: how far apart it is, relative to its norm.
         why: where the two values come from.
         suspect: the call of the second run that may have written the memory, or None.
-        partnered: whether the call that made the value has a partner, or is not recorded.
+        partnered: whether no call made the value, or partners did.
     """
 
     first: Call
@@ -234,11 +237,11 @@ def _differences(rank: int, first: Run, second: Run, noise: _Noise) -> RankDiffe
         distances.append((call.number, max((_relative(call, other, index, off) for index, off in offs), default=0.0)))
         drift = distance_of_inputs(call, other)
         pairs = list(zip(call.outputs, other.outputs, strict=False))
-        if drift > AGREE and not (found or random or changed or lists_differ):
-            changed = _changed(first, second, partners, call, other, made)
-        elif changed is not None and any(value.number in known for value in call.inputs):
+        if changed is not None and any(value.number in known for value in call.inputs):
             later += 1
             agreeing += drift <= AGREE
+        if drift > _SAME and not (found or random or changed or lists_differ):
+            changed = _changed(first, second, partners, call, other, made)
         # A tensor of a list has no digest of its own, so if lists differ by rounding, nobody knows where its values come from.
         lists_differ |= any(x.text.startswith("[") and x.digest and y.digest and distance(x.digest, y.digest) for x, y in pairs)
         made.update((x.number, y.number) for x, y in pairs)
@@ -321,7 +324,7 @@ def _changed(
             continue
         off = distance(x.digest, y.digest)
         relative = off / max(x.digest.norm, y.digest.norm, 1e-300) if off else 0.0
-        if relative <= AGREE or (x.number, y.number) in agreed:
+        if relative <= _SAME or (x.number, y.number) in agreed:
             continue
         made = _maker(first, call.number, x.number)
         beside = _maker(second, other.number, y.number)
@@ -334,11 +337,12 @@ def _changed(
         if partner is None:
             why = f"call {made.number} ({made.op}) made it, which has no partner"
             return Changed(call, other, x.name, relative, why, partnered=False)
-        if beside is not None:
+        reader = _last_reader(second, other.number, x.digest.hash)
+        if beside is not None and beside is not reader:
             why = f"call {made.number} ({made.op}) made it in the first run, and call {beside.number} ({beside.op}) in the second"
-            return Changed(call, other, x.name, relative, why)
+            return Changed(call, other, x.name, relative, why, partnered=False)
         why = f"call {partner} ({made.op}) made it, and it was changed since, by no call that should write it"
-        return Changed(call, other, x.name, relative, why, _last_reader(second, other.number, x.digest.hash))
+        return Changed(call, other, x.name, relative, why, reader)
     return None
 
 
