@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 
 from eagerdecomp.recording.rounding import distance_of_inputs, shape_of
-from eagerdecomp.recording.run_folder import Call
+from eagerdecomp.recording.run_folder import RecordedCall
 
 __all__ = ["aligned", "family"]
 
@@ -41,28 +41,28 @@ def family(packet: str) -> str:
     return next((name for pattern, name in _FAMILIES if pattern.fullmatch(packet)), packet)
 
 
-def _sizes(call: Call) -> Hashable:
+def _sizes(call: RecordedCall) -> Hashable:
     return tuple(_SIZED.sub("", value.text) for value in call.inputs if value.digest is not None)
 
 
-def _shapes(call: Call) -> Hashable:
+def _shapes(call: RecordedCall) -> Hashable:
     return tuple(shape_of(value.text) for value in call.inputs if value.digest is not None)
 
 
 # What calls must have in common, in the order in which it is tried.
-_KINDS: Sequence[Callable[[Call], Hashable]] = (
+_KINDS: Sequence[Callable[[RecordedCall], Hashable]] = (
     lambda call: (call.packet, call.module, call.phase, _sizes(call)),
     lambda call: (family(call.packet), call.phase, call.module.partition(".")[2], _shapes(call)),
     lambda call: (family(call.packet), call.phase, _shapes(call)),
 )
 
 
-def aligned(first: Sequence[Call], second: Sequence[Call]) -> dict[int, int]:
+def aligned(first: Sequence[RecordedCall], second: Sequence[RecordedCall]) -> dict[int, int]:
     """Return the number of each call of the first run -> the number of its partner in the second."""
     found: dict[int, int] = {}
-    left: tuple[Sequence[Call], Sequence[Call]] = (first, second)
+    left: tuple[Sequence[RecordedCall], Sequence[RecordedCall]] = (first, second)
     for kind in _KINDS:
-        groups: dict[Hashable, tuple[list[Call], list[Call]]] = defaultdict(lambda: ([], []))
+        groups: dict[Hashable, tuple[list[RecordedCall], list[RecordedCall]]] = defaultdict(lambda: ([], []))
         for side, calls in enumerate(left):
             for call in calls:
                 groups[kind(call)][side].append(call)
@@ -75,7 +75,7 @@ def aligned(first: Sequence[Call], second: Sequence[Call]) -> dict[int, int]:
     return found
 
 
-def _matched(one: Sequence[Call], other: Sequence[Call]) -> list[tuple[Call, Call]]:
+def _matched(one: Sequence[RecordedCall], other: Sequence[RecordedCall]) -> list[tuple[RecordedCall, RecordedCall]]:
     """Match all calls of the shorter list, in order."""
     if len(one) > len(other):
         return [(y, x) for x, y in _matched(other, one)]
@@ -107,12 +107,12 @@ def _matched(one: Sequence[Call], other: Sequence[Call]) -> list[tuple[Call, Cal
     return pairs[::-1]
 
 
-def _best_shift(one: Sequence[Call], other: Sequence[Call], extra: int) -> int:
+def _best_shift(one: Sequence[RecordedCall], other: Sequence[RecordedCall], extra: int) -> int:
     step = max(1, len(one) // _SAMPLES)
     places = range(0, len(one), step)
     shifts = range(0, extra + 1, max(1, (extra + 1) * len(places) // _COMPARISONS))
     return min(shifts, key=lambda shift: sum(_unlikeness(one[place], other[place + shift]) for place in places))
 
 
-def _unlikeness(one: Call, other: Call) -> float:
+def _unlikeness(one: RecordedCall, other: RecordedCall) -> float:
     return min(1.0, distance_of_inputs(one, other))

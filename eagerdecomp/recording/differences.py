@@ -15,7 +15,7 @@ from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.recording.align import aligned, family
 from eagerdecomp.recording.digest import distance
 from eagerdecomp.recording.rounding import AGREE, allowed_distance, distance_of_inputs
-from eagerdecomp.recording.run_folder import Call, Run, ranks_of, read_run
+from eagerdecomp.recording.run_folder import RecordedCall, RecordedRun, ranks_of, read_run
 
 __all__ = ["CallDifference", "Changed", "RankDifferences", "RunDifferences", "by_module", "compare_runs"]
 
@@ -45,8 +45,8 @@ class CallDifference:
     """
 
     kind: str
-    first: Call
-    second: Call
+    first: RecordedCall
+    second: RecordedCall
     output: str
     relative: float
     allowed: float
@@ -73,12 +73,12 @@ class Changed:
         partnered: whether no call made the value, or partners did.
     """
 
-    first: Call
-    second: Call
+    first: RecordedCall
+    second: RecordedCall
     input: str
     relative: float
     why: str
-    suspect: Call | None = None
+    suspect: RecordedCall | None = None
     partnered: bool = True
 
     def as_dict(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class RankDifferences:
     """
 
     rank: int
-    runs: tuple[Run, Run]
+    runs: tuple[RecordedRun, RecordedRun]
     partners: dict[int, int] = field(repr=False)
     found: tuple[CallDifference, ...]
     random: tuple[CallDifference, ...]
@@ -114,12 +114,17 @@ class RankDifferences:
         return bool(self.found or self.random or self.changed)
 
     @property
+    def starts_with_inputs(self) -> bool:
+        """Whether inputs differ before any call is wrong."""
+        return self.changed is not None and not (self.found and self.found[0].first.number < self.changed.first.number)
+
+    @property
     def compared(self) -> int:
         """Number of calls that have a partner."""
         return len(self.partners)
 
     @cached_property
-    def unmatched(self) -> tuple[list[Call], list[Call]]:
+    def unmatched(self) -> tuple[list[RecordedCall], list[RecordedCall]]:
         """The calls of each run without a partner."""
         seconds = set(self.partners.values())
         return (
@@ -127,7 +132,7 @@ class RankDifferences:
             [call for call in self.runs[1].calls if call.number not in seconds],
         )
 
-    def neighbourhood(self, call: Call) -> list[tuple[Call, float | None]]:
+    def neighbourhood(self, call: RecordedCall) -> list[tuple[RecordedCall, float | None]]:
         """Return the calls around a call of the first run, each with its distance; None if it has no partner."""
         known = dict(self.distances)
         calls = self.runs[0].calls[max(0, call.number - _BEFORE) : call.number + _AFTER + 1]
@@ -209,7 +214,7 @@ def compare_runs(first: str | Path, second: str | Path, noise: str | Path | None
 _Noise = dict[tuple[int, int], float]
 
 
-def _noise_of(run: Run, again: Run) -> _Noise:
+def _noise_of(run: RecordedRun, again: RecordedRun) -> _Noise:
     partners = aligned(run.calls, again.calls)
     found: _Noise = {}
     for number, partner in partners.items():
@@ -218,7 +223,7 @@ def _noise_of(run: Run, again: Run) -> _Noise:
     return found
 
 
-def _differences(rank: int, first: Run, second: Run, noise: _Noise) -> RankDifferences:
+def _differences(rank: int, first: RecordedRun, second: RecordedRun, noise: _Noise) -> RankDifferences:
     partners = aligned(first.calls, second.calls)
     tf32 = any(_uses_tf32(run) for run in (first, second))
     found: dict[tuple[str, ...], CallDifference] = {}
@@ -239,7 +244,7 @@ def _differences(rank: int, first: Run, second: Run, noise: _Noise) -> RankDiffe
         pairs = list(zip(call.outputs, other.outputs, strict=False))
         if changed is not None and any(value.number in known for value in call.inputs):
             later += 1
-            agreeing += drift <= AGREE
+            agreeing += drift <= max(_SAME, changed.relative / 10)
         if drift > _SAME and not (found or random or changed or lists_differ):
             changed = _changed(first, second, partners, call, other, made)
         # A tensor of a list has no digest of its own, so if lists differ by rounding, nobody knows where its values come from.
@@ -262,7 +267,7 @@ def _differences(rank: int, first: Run, second: Run, noise: _Noise) -> RankDiffe
 
 
 def _worst(
-    call: Call, other: Call, offs: Sequence[tuple[int, float]], drift: float, noise: _Noise, tf32: bool
+    call: RecordedCall, other: RecordedCall, offs: Sequence[tuple[int, float]], drift: float, noise: _Noise, tf32: bool
 ) -> CallDifference | None:
     """Return how a call whose inputs agree differs, or None."""
     if bool(call.error) != bool(other.error):
@@ -282,7 +287,7 @@ def _worst(
     return worst
 
 
-def _distances(call: Call, other: Call) -> list[tuple[int, float]]:
+def _distances(call: RecordedCall, other: RecordedCall) -> list[tuple[int, float]]:
     """Return the index and the distance of each output whose values are defined and comparable."""
     op = op_named(call.op)
     ties = op is not None and facts_of(op).finds_ties
@@ -296,12 +301,12 @@ def _distances(call: Call, other: Call) -> list[tuple[int, float]]:
     return found
 
 
-def _relative(call: Call, other: Call, index: int, off: float) -> float:
+def _relative(call: RecordedCall, other: RecordedCall, index: int, off: float) -> float:
     norms = [one.digest.norm for one in (call.outputs[index], other.outputs[index]) if one.digest is not None]
     return off / max(*norms, 1e-300) if off else 0.0
 
 
-def _uses_tf32(run: Run) -> bool:
+def _uses_tf32(run: RecordedRun) -> bool:
     on_cuda = any(" on cuda" in value.text for call in run.calls[:1000] for value in call.inputs)
     return on_cuda and any(run.header.get("tf32", ()))
 
@@ -310,7 +315,12 @@ def _uses_tf32(run: Run) -> bool:
 
 
 def _changed(
-    first: Run, second: Run, partners: dict[int, int], call: Call, other: Call, agreed: set[tuple[int, int]]
+    first: RecordedRun,
+    second: RecordedRun,
+    partners: dict[int, int],
+    call: RecordedCall,
+    other: RecordedCall,
+    agreed: set[tuple[int, int]],
 ) -> Changed | None:
     """Explain why the inputs of a call differ although all earlier calls agree.
 
@@ -346,7 +356,7 @@ def _changed(
     return None
 
 
-def _last_reader(run: Run, before: int, hash_: str) -> Call | None:
+def _last_reader(run: RecordedRun, before: int, hash_: str) -> RecordedCall | None:
     """Return the last call before another one that had these values as an input."""
     for call in reversed(run.calls[:before]):
         if any(value.digest is not None and value.digest.hash == hash_ for value in call.inputs):
@@ -354,7 +364,7 @@ def _last_reader(run: Run, before: int, hash_: str) -> Call | None:
     return None
 
 
-def _maker(run: Run, before: int, digest: int) -> Call | None:
+def _maker(run: RecordedRun, before: int, digest: int) -> RecordedCall | None:
     """Return the last call before another one that had a digest as an output."""
     for call in reversed(run.calls[:before]):
         if any(value.number == digest for value in call.outputs):
@@ -362,7 +372,7 @@ def _maker(run: Run, before: int, digest: int) -> Call | None:
     return None
 
 
-def _call_dict(first: Call, second: Call) -> dict[str, Any]:
+def _call_dict(first: RecordedCall, second: RecordedCall) -> dict[str, Any]:
     names = {"op": first.op, "module": first.module, "phase": first.phase, "where": first.where, "call": str(first)}
     return {**names, "numbers": [first.number, second.number]}
 

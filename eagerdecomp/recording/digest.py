@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["BUCKETS", "Digest", "digest_of", "distance", "flat_values", "hash_of", "norm_of_difference"]
+__all__ = ["BUCKETS", "TensorDigest", "digest_of", "distance", "flat_values", "hash_of", "norm_of_difference"]
 
 #: Number of values of a projection. The relative error of an estimated distance is about sqrt(2 / BUCKETS).
 BUCKETS = 16
@@ -27,7 +27,7 @@ _WORD = (1 << 64) - 1
 _CHUNK_FACTOR = 0x9E3779B97F4A7C15
 
 
-class Digest(NamedTuple):
+class TensorDigest(NamedTuple):
     """The digest of a tensor, or of a list of tensors of one dtype. The statistics are those of the finite elements, in float64.
 
     Attributes:
@@ -39,7 +39,7 @@ class Digest(NamedTuple):
         mean: the mean.
         nan: number of NaN.
         inf: number of infinities.
-        projection: `BUCKETS` sums of the elements with fixed signs. The expected sum of squares of the projection of a tensor is
+        projection: `BUCKETS` sums of the elements with fixed weights. The expected sum of squares of the projection of a tensor is
             the square of its norm, so the projections of two tensors show how far apart they are.
     """
 
@@ -89,7 +89,7 @@ def hash_of(values: Tensor) -> str:
     return f"{found:016x}"
 
 
-def digest_of(values: Tensor, known_hash: str | None = None) -> Digest:
+def digest_of(values: Tensor, known_hash: str | None = None) -> TensorDigest:
     """Return the digest of the result of `flat_values`. At most `_CHUNK` elements are copied to the CPU and converted at once."""
     square, total, nan, inf = 0.0, 0.0, 0, 0
     least, most = math.inf, -math.inf
@@ -109,13 +109,13 @@ def digest_of(values: Tensor, known_hash: str | None = None) -> Digest:
         least, most = min(least, float(low)), max(most, float(high))
         square += part
         rows, rest = divmod(wide.numel(), BUCKETS)
-        # Element i is in bucket i % BUCKETS. Each element has a sign of its own: if a row shared one, an error that is equal in all
-        # rows could cancel in all buckets at once.
+        # Element i is in bucket i % BUCKETS. Each element has a weight of its own: if a row shared one, an error that is equal in
+        # all rows could cancel in all buckets at once. Weights are not just signs, so that two equal errors do not cancel either.
         table = wide[: rows * BUCKETS].view(rows, BUCKETS) if rest else wide.view(rows, BUCKETS)
         signed = torch.mul(table, _signs(rows)).sum(0).tolist()
         if rest:
             for place, value in enumerate(wide[rows * BUCKETS :].tolist()):
-                signed[place] += value * _sign(rows * BUCKETS + place)
+                signed[place] += value * _weight(rows * BUCKETS + place)
         total += float(wide.sum())
         if number:
             flips = [_scrambled(_CHUNK + number * BUCKETS + place) & 1 for place in range(BUCKETS)]
@@ -126,16 +126,18 @@ def digest_of(values: Tensor, known_hash: str | None = None) -> Digest:
         least = most = 0.0
     finite_count = max(1, count - nan - inf)
     found = hash_of(values) if known_hash is None else known_hash
-    return Digest(found, values.numel(), math.sqrt(square), least, most, total / finite_count, nan, inf, tuple(projection))
+    return TensorDigest(found, values.numel(), math.sqrt(square), least, most, total / finite_count, nan, inf, tuple(projection))
 
 
-def distance(one: Digest, other: Digest) -> float:
+def distance(one: TensorDigest, other: TensorDigest) -> float:
     """Return the estimated norm of the difference of two tensors; infinity if their sizes, NaN or infinities differ."""
     if one.hash == other.hash and one.size == other.size:
         return 0.0
     if (one.size, one.nan, one.inf) != (other.size, other.nan, other.inf):
         return math.inf
-    return norm_of_difference(one.projection, other.projection)
+    # The statistics give lower bounds, also where the projections happen to be equal.
+    bounds = (one.norm - other.norm, one.min - other.min, one.max - other.max, (one.mean - other.mean) * math.sqrt(one.size))
+    return max(norm_of_difference(one.projection, other.projection), *map(abs, bounds))
 
 
 def norm_of_difference(one: Sequence[float], other: Sequence[float]) -> float:
@@ -155,8 +157,11 @@ def _chunks(values: Tensor) -> Iterator[Tensor]:
 
 
 @cache
-def _sign(number: int) -> float:
-    return 1.0 if _scrambled(number) & 1 else -1.0
+def _weight(number: int) -> float:
+    """Return the weight of an element in a projection: of either sign, from 0.48 to 1.44, with a mean square of 1."""
+    bits = _scrambled(number)
+    size = (0.5 + (bits >> 11) / (1 << 53)) * math.sqrt(12 / 13)
+    return size if bits & 1 else -size
 
 
 def _scrambled(number: int) -> int:
@@ -169,9 +174,9 @@ def _scrambled(number: int) -> int:
 
 @cache
 def _tables() -> tuple[Tensor, Tensor]:
-    """Return the weights of a hash, and the signs of a chunk. They take 50 ms, once."""
+    """Return the weights of a hash, and the weights of a chunk's projection. They take 50 ms, once."""
     weights = [(_scrambled(place) | 1) - (1 << 63) for place in range(_CHUNK)]
-    signs = [[_sign(row * BUCKETS + place) for place in range(BUCKETS)] for row in range(_CHUNK // BUCKETS)]
+    signs = [[_weight(row * BUCKETS + place) for place in range(BUCKETS)] for row in range(_CHUNK // BUCKETS)]
     return torch.tensor(weights, dtype=torch.int64), torch.tensor(signs, dtype=torch.float64)
 
 

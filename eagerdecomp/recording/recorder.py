@@ -99,6 +99,8 @@ class ValueRecorder(AmbientMode):
         save_modules: paths of modules, such as ``"model.layers.3"``. Whole tensors of calls in these modules are saved too.
         save_calls: numbers of calls whose whole tensors are saved.
         save_limit: the maximum number of bytes of saved tensors.
+        native_random: whether random calls on the CPU run torch's own kernels, also in an `EagerDecompMode`, so that they draw the
+            same numbers as in plain eager.
         command: the command line that is run, for the text of a comparison.
 
     Raises:
@@ -126,6 +128,7 @@ class ValueRecorder(AmbientMode):
         save_modules: Iterable[str] = (),
         save_calls: Iterable[int] = (),
         save_limit: int = 1 << 30,
+        native_random: bool = False,
         command: Sequence[str] = (),
     ) -> None:
         super().__init__()
@@ -140,6 +143,7 @@ class ValueRecorder(AmbientMode):
         self._save_calls = frozenset(save_calls)
         self._saves_any = bool(self._save or self._save_modules or self._save_calls)
         self._save_left = save_limit
+        self._native_random = native_random
         self._command = tuple(command)
         self._owner = os.getpid()
         self._lock = free_in_child(threading.RLock())
@@ -206,7 +210,11 @@ class ValueRecorder(AmbientMode):
             row["random"] = True
         versions = [one._version for one in _uncounted(op, args)]
         try:
-            result = func(*args, **kwargs)
+            if self._native_random and op.random and _is_on_cpu(args, kwargs):
+                with no_current_modes():
+                    result = func(*args, **kwargs)
+            else:
+                result = func(*args, **kwargs)
         except Exception as error:
             row.update(outputs=[], error=f"{type(error).__name__}: {error}".partition("\n")[0])
             self._write(row, line, None)
@@ -351,6 +359,12 @@ class ValueRecorder(AmbientMode):
             "tf32": [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32],
             "command": list(self._command),
         }
+
+
+def _is_on_cpu(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    given = list(leaves_of([*args, *kwargs.values()]))
+    devices = [one.device if isinstance(one, Tensor) else one for one in given if isinstance(one, (Tensor, torch.device))]
+    return all(one.type == "cpu" for one in devices or [torch.get_default_device()])
 
 
 def _uncounted(op: _Op, args: Sequence[Any]) -> list[Tensor]:

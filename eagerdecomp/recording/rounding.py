@@ -17,8 +17,8 @@ import torch
 
 from eagerdecomp.eager.tolerance import Tolerance, tolerance_of
 from eagerdecomp.ops.call_text import SHORT_DTYPES
-from eagerdecomp.recording.digest import Digest, distance
-from eagerdecomp.recording.run_folder import Call, Value
+from eagerdecomp.recording.digest import TensorDigest, distance
+from eagerdecomp.recording.run_folder import RecordedCall, Value
 
 __all__ = ["AGREE", "allowed_distance", "distance_of_inputs", "dtype_of", "shape_of"]
 
@@ -56,25 +56,25 @@ def shape_of(text: str) -> tuple[int, ...]:
 class _Output:
     """An output of a call whose scale is computed: its digest, its index, and the digests of the call."""
 
-    call: Call
-    digest: Digest
+    call: RecordedCall
+    digest: TensorDigest
     index: int
 
     @property
     def norm(self) -> float:
         return self.digest.norm
 
-    def named(self, *names: str) -> Digest | None:
+    def named(self, *names: str) -> TensorDigest | None:
         """Return the digest of the first input or output with one of these names that has one."""
         for value in (*self.call.inputs, *self.call.outputs):
             if value.name in names and value.digest is not None:
                 return value.digest
         return None
 
-    def floats(self) -> list[Digest]:
+    def floats(self) -> list[TensorDigest]:
         return [one.digest for one in self.call.inputs if one.digest is not None and _is_inexact(one)]
 
-    def spread(self, digest: Digest) -> float:
+    def spread(self, digest: TensorDigest) -> float:
         """Return the norm of a tensor that is broadcast to, or summed to, the size of the output."""
         return digest.norm * math.sqrt(max(1.0, self.digest.size / max(1, digest.size)))
 
@@ -229,7 +229,7 @@ def _row_of(packet: str) -> tuple[_Scale, bool]:
     return _own, False
 
 
-def distance_of_inputs(one: Call, other: Call) -> float:
+def distance_of_inputs(one: RecordedCall, other: RecordedCall) -> float:
     """Return the largest distance of two inputs of the calls, relative to the norm; infinity if other arguments differ."""
     tensors = [[value for value in call.inputs if value.is_tensor] for call in (one, other)]
     found = 0.0
@@ -243,7 +243,7 @@ def distance_of_inputs(one: Call, other: Call) -> float:
     return found
 
 
-def _relative(x: Digest, y: Digest) -> float:
+def _relative(x: TensorDigest, y: TensorDigest) -> float:
     off = distance(x, y)
     return off / max(x.norm, y.norm, 1e-300) if off else 0.0
 
@@ -264,7 +264,7 @@ def _is_inexact(value: Value) -> bool:
     return dtype is not None and tolerance_of(dtype) is not None
 
 
-def allowed_distance(call: Call, other: Call, index: int, drift: float, tf32: bool = False) -> float:
+def allowed_distance(call: RecordedCall, other: RecordedCall, index: int, drift: float, tf32: bool = False) -> float:
     """Return the distance that an output of a call may have from another run's.
 
     Args:
@@ -297,7 +297,7 @@ def allowed_distance(call: Call, other: Call, index: int, drift: float, tf32: bo
     return allowed + _DRIFT * (drift if smooth else math.sqrt(drift)) * size
 
 
-def _of_comparer(tolerance: Tolerance, one: Digest, other: Digest) -> float:
+def _of_comparer(tolerance: Tolerance, one: TensorDigest, other: TensorDigest) -> float:
     """Return the norm of the errors that `allowed_error` permits in each element."""
     norm, largest, root = max(one.norm, other.norm), max(one.largest, other.largest), math.sqrt(one.size)
     return tolerance.relative * norm + (tolerance.of_largest * largest + tolerance.absolute) * root
@@ -311,7 +311,7 @@ def _rounding_of(value: Value) -> float:
     return tolerance.rounding if tolerance is not None else 0.0
 
 
-def _pole(call: Call) -> float:
+def _pole(call: RecordedCall) -> float:
     """Return by how much an op with a pole at 0 may magnify a distance of its inputs: their norm by their least element."""
     found = 1.0
     for value in call.inputs:

@@ -22,9 +22,9 @@ import torch
 
 from eagerdecomp.errors import FileError
 from eagerdecomp.host.atomic_file import write_bytes
-from eagerdecomp.recording.digest import BUCKETS, Digest
+from eagerdecomp.recording.digest import BUCKETS, TensorDigest
 
-__all__ = ["Call", "Run", "RunWriter", "Value", "ranks_of", "read_run"]
+__all__ = ["RecordedCall", "RecordedRun", "RunWriter", "Value", "ranks_of", "read_run"]
 
 FORMAT = "eagerdecomp values"
 VERSION = 1
@@ -57,14 +57,14 @@ class Value:
     name: str
     text: str
     strides: tuple[int, ...] = ()
-    digest: Digest | None = field(default=None, repr=False)
+    digest: TensorDigest | None = field(default=None, repr=False)
     is_tensor: bool = False
     number: int = -1
     constant: Any = None
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     """A recorded call.
 
     Attributes:
@@ -102,7 +102,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """A recorded run of one rank.
 
     Attributes:
@@ -115,7 +115,7 @@ class Run:
 
     folder: Path
     header: Mapping[str, Any]
-    calls: tuple[Call, ...]
+    calls: tuple[RecordedCall, ...]
     complete: bool
     notes: tuple[str, ...] = field(default=())
 
@@ -159,7 +159,7 @@ class RunWriter:
             self._digests.move_to_end((hash_, count))
         return found
 
-    def add_digest(self, digest: Digest) -> int:
+    def add_digest(self, digest: TensorDigest) -> int:
         """Write a digest, and return its number."""
         number = self._digest_count
         self._digest_count += 1
@@ -250,7 +250,7 @@ def ranks_of(folder: str | os.PathLike[str]) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def read_run(folder: str | os.PathLike[str]) -> Run:
+def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
     """Read the run of one rank. A last line that a crash cut off is ignored; other damage is an error.
 
     Raises:
@@ -258,10 +258,10 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
     """
     path = Path(folder) / CALLS
     header: dict[str, Any] = {}
-    calls: list[Call] = []
+    calls: list[RecordedCall] = []
     notes: list[str] = []
     lines: dict[int, str] = {}
-    digests: dict[int, Digest] = {}
+    digests: dict[int, TensorDigest] = {}
     texts: dict[str, str] = {}  # equal strings are stored once
     complete = False
     for number, row in enumerate(_rows(path), 1):
@@ -293,7 +293,7 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
             raise FileError(f"{path}: this run is damaged (line {number}: {type(error).__name__}: {error}). {_WRITE_ONE}") from None
     if not header:
         raise FileError(f"{path}: this is not a recorded run: the file is empty. {_WRITE_ONE}")
-    return Run(Path(folder), header, tuple(calls), complete, tuple(notes))
+    return RecordedRun(Path(folder), header, tuple(calls), complete, tuple(notes))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -324,16 +324,18 @@ def _checked_header(path: Path, row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _digest(row: dict[str, Any]) -> Digest:
+def _digest(row: dict[str, Any]) -> TensorDigest:
     norm, least, most, mean = (float(row[name]) for name in ("norm", "min", "max", "mean"))
     projection = array("d", _PROJECTION.unpack(base64.b64decode(row["projection"], validate=True)))
-    made = Digest(row["hash"], row["size"], norm, least, most, mean, row["nan"], row["inf"], projection)
+    made = TensorDigest(row["hash"], row["size"], norm, least, most, mean, row["nan"], row["inf"], projection)
     if not isinstance(made.hash, str) or type(made.size) is not int:
         raise ValueError("a digest has wrong fields")
     return made
 
 
-def _call(row: Mapping[str, Any], lines: Mapping[int, str], digests: Mapping[int, Digest], texts: dict[str, str]) -> Call:
+def _call(
+    row: Mapping[str, Any], lines: Mapping[int, str], digests: Mapping[int, TensorDigest], texts: dict[str, str]
+) -> RecordedCall:
     def shared(text: str) -> str:
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is no text")
@@ -348,7 +350,7 @@ def _call(row: Mapping[str, Any], lines: Mapping[int, str], digests: Mapping[int
         digest = digests[number] if number >= 0 else None
         return Value(name, shared(one["tensor"]), tuple(one.get("strides", ())), digest, True, number)
 
-    return Call(
+    return RecordedCall(
         row["call"],
         shared(row["op"]),
         shared(row.get("module", "")),

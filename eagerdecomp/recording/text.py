@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from eagerdecomp.host.html import counted
 from eagerdecomp.recording.differences import CallDifference, Changed, RankDifferences, RunDifferences, by_module
-from eagerdecomp.recording.run_folder import Call, Run, Value
+from eagerdecomp.recording.run_folder import RecordedCall, RecordedRun, Value
 
 __all__ = ["differences_text", "off_text", "record_again", "verdict"]
 
@@ -32,6 +32,9 @@ def verdict(one: RankDifferences) -> str:
     if not one.compared:
         return "no call of one run has a partner in the other"
     earlier_random = one.random and (not one.found or one.random[0].first.number < one.found[0].first.number)
+    if one.changed and one.starts_with_inputs:
+        call = one.changed.first
+        return f"`{one.changed.input}` of {call.op}{_in(call)} differs first: {one.changed.why}"
     if one.found:
         first = one.found[0]
         after = " (random numbers differ before it)" if earlier_random else ""
@@ -40,12 +43,10 @@ def verdict(one: RankDifferences) -> str:
     if one.random:
         first_random = one.random[0].first
         return f"random numbers differ, first those of {first_random.op}{_in(first_random)}: no kernel is wrong before it"
-    if one.changed:
-        return f"the inputs differ: `{one.changed.input}` of {one.changed.first.op}{_in(one.changed.first)}"
     return "no call differs by more than rounding"
 
 
-def _in(call: Call) -> str:
+def _in(call: RecordedCall) -> str:
     return f" in {call.module}" if call.module else ""
 
 
@@ -57,12 +58,12 @@ def _rank(one: RankDifferences) -> Iterator[str]:
         if calls:
             shown = ", ".join(dict.fromkeys(call.op for call in calls[:40]))
             yield f"  {counted(len(calls), 'call')} of run {name} without a partner: {shown[:120]}"
+    if one.changed and one.starts_with_inputs:
+        yield from _inputs(one.changed)
     if one.found:
         yield from _first(one, one.found[0])
     if one.random:
         yield from _random(one.random)
-    if one.changed:
-        yield from _inputs(one.changed)
     if not one:
         yield f"  the largest distance of an output is {off_text(max((off for _, off in one.distances), default=0.0))} of its norm"
     rest = [later for later in one.found[1:] if later.first.module != one.found[0].first.module]
@@ -77,7 +78,7 @@ def _rank(one: RankDifferences) -> Iterator[str]:
             yield f"  and {len(later) - _LATER} more: see --json or --html"
 
 
-def _about(name: str, run: Run) -> Iterator[str]:
+def _about(name: str, run: RecordedRun) -> Iterator[str]:
     header = run.header
     facts = f"torch {header.get('torch')}, {counted(len(run.calls), 'call')}"
     yield f"  run {name}: {run.folder} ({facts}{', on ' + str(header['machine']) if header.get('machine') else ''})"
@@ -90,7 +91,8 @@ def _first(one: RankDifferences, found: CallDifference) -> Iterator[str]:
     yield ""
     numbers = f"call {found.first.number} of run A, {found.second.number} of run B"
     often = f", and {found.times - 1} more calls of this op there" if found.times > 1 else ""
-    yield f"first difference: {numbers}, {found.first.phase}{often}"
+    what = "call with inputs that agree" if one.starts_with_inputs else "difference"
+    yield f"first {what}: {numbers}, {found.first.phase}{often}"
     yield f"  {'at':10} {found.first.where}"
     yield f"  {'module':10} {found.first.module or '(none)'}"
     yield f"  {'call':10} {found.first}"
@@ -122,7 +124,7 @@ def _reproduce(one: RankDifferences, found: CallDifference) -> str:
     return f"save this call's tensors: {record_again(one.runs[0], found.first)}"
 
 
-def record_again(run: Run, call: Call) -> str:
+def record_again(run: RecordedRun, call: RecordedCall) -> str:
     """Return the command that records a run again, and saves the tensors of a call."""
     folder = run.folder.parent if run.folder.name.startswith("rank") else run.folder
     script = shlex.join(run.header.get("command") or ["SCRIPT"])

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.full
 ROOT = Path(eagerdecomp.__file__).parents[1]
 LAYERS = (
     *("errors", "_version", "_torch", "host", "ops", "eager", "program", "rules", "dispatcher", "decomps", "planner", "tracing"),
-    *("diagnosis", "runtime", "verify", "frontends", "device", "backends", "coverage", "insight", "profile", "conformance", "cli"),
-    *("", "__main__"),
+    *("diagnosis", "runtime", "verify", "frontends", "device", "backends", "coverage", "insight", "profile", "recording"),
+    *("conformance", "cli", "", "__main__"),
 )
 FILES = (path.relative_to(ROOT) for path in ROOT.glob("eagerdecomp/**/*.py"))
 PATHS = {".".join(file.with_suffix("").parts).removesuffix(".__init__"): ROOT / file for file in FILES}

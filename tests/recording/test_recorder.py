@@ -18,15 +18,15 @@ from small_trainings import TRAININGS, record
 from torch import Tensor, nn
 
 import eagerdecomp as ed
-from eagerdecomp.recording.digest import Digest, digest_of, distance, flat_values
-from eagerdecomp.recording.run_folder import Run, ranks_of, read_run
+from eagerdecomp.recording.digest import TensorDigest, digest_of, distance, flat_values
+from eagerdecomp.recording.run_folder import RecordedRun, ranks_of, read_run
 
 
-def digest(*tensors: Tensor) -> Digest:
+def digest(*tensors: Tensor) -> TensorDigest:
     return digest_of(flat_values(tensors))
 
 
-def read(folder: Path) -> Run:
+def read(folder: Path) -> RecordedRun:
     return read_run(ranks_of(folder)[0])
 
 
@@ -45,9 +45,8 @@ def test_a_digest_has_the_statistics_of_the_values_in_any_layout(size: int, dtyp
         y = x.clone()
         y[1, size // 2] += 0.25
         assert digest(y).hash != found.hash
-        assert distance(found, digest(y)) == pytest.approx(
-            float((y - x).to(torch.complex128).norm()), rel=1e-6
-        )  # one element: exact
+        off = float((y - x).to(torch.complex128).norm())
+        assert 0.4 * off < distance(found, digest(y)) < 1.5 * off  # one element: its weight
         y[0, 0] = torch.nan
         assert (digest(y).nan, digest(y).inf, distance(found, digest(y))) == (1, 0, torch.inf)
     assert torch.equal(torch.get_rng_state(), state)

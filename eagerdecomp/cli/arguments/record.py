@@ -23,6 +23,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_on_unsupported(parser, "to the set of --ops: raise an error, or run torch's own kernel")
     parser.add_argument(
+        "--random",
+        choices=("native", "decomposed"),
+        default="native",
+        help="random ops on the CPU: run torch's own kernels, so that a seed gives the same numbers in all runs; or decompose them "
+        "like all others (default %(default)s)",
+    )
+    parser.add_argument(
         "--import",
         dest="imports",
         action="append",

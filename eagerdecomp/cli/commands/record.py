@@ -34,6 +34,7 @@ def _run(args: argparse.Namespace) -> int:
         save_modules=args.save_module,
         save_calls=args.save_call,
         save_limit=args.save_limit,
+        native_random=args.random == "native",
         command=args.script_words if not args.module else ["-m", *args.rest],
     )
     mode: Any = nullcontext()
