@@ -336,8 +336,8 @@ def _changed(
         relative = off / max(x.digest.norm, y.digest.norm, 1e-300) if off else 0.0
         if relative <= _SAME or (x.number, y.number) in agreed:
             continue
-        made = _maker(first, call.number, x.number)
-        beside = _maker(second, other.number, y.number)
+        made = _call_that_made(first, call.number, x.number)
+        beside = _call_that_made(second, other.number, y.number)
         if made is None:
             suspect = _last_reader(second, other.number, x.digest.hash)
             outside = "no recorded call made it in the first run: it is data or a weight from outside the recording"
@@ -364,7 +364,7 @@ def _last_reader(run: RecordedRun, before: int, hash_: str) -> RecordedCall | No
     return None
 
 
-def _maker(run: RecordedRun, before: int, digest: int) -> RecordedCall | None:
+def _call_that_made(run: RecordedRun, before: int, digest: int) -> RecordedCall | None:
     """Return the last call before another one that had a digest as an output."""
     for call in reversed(run.calls[:before]):
         if any(value.number == digest for value in call.outputs):

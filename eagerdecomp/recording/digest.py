@@ -149,11 +149,10 @@ def _chunks(values: Tensor) -> Iterator[Tensor]:
     """Yield parts of a 1-d tensor as contiguous tensors on the CPU."""
     count = values.numel()
     if 0 < count <= _CHUNK:
-        yield values if values.is_cpu else values.cpu()
+        yield values.cpu()
         return
     for start in range(0, count, _CHUNK):
-        chunk = values[start : start + _CHUNK]
-        yield chunk if chunk.is_cpu else chunk.cpu()
+        yield values[start : start + _CHUNK].cpu()
 
 
 @cache

@@ -35,7 +35,7 @@ class ModulePaths:
         self._lock = free_in_child(threading.Lock())
         self._names: dict[int, _Names] = {}
         self._optimizer_code: dict[CodeType, bool] = {}
-        self._thread = threading.local()
+        self._forward: dict[int, ForwardLines] = {}
 
     def place_of(self, frame: FrameType | None) -> tuple[str, str]:
         """Return the path of the module that made a call, "" if none did, and the phase. `frame` made the call.
@@ -59,7 +59,7 @@ class ModulePaths:
                 if known:
                     phase = OPTIMIZER
             frame = frame.f_back
-        forward = self._forward()
+        forward = self._forward.setdefault(threading.get_native_id(), ForwardLines())
         node = autograd_node()
         if node is not None:
             phase = BACKWARD
@@ -67,7 +67,7 @@ class ModulePaths:
             path = self._path(innermost, outermost, caller)
             forward.note(self._number(path))
             return path, phase
-        number = forward.by_node.get(node_number(node), 0) if node is not None else 0
+        number = 0 if node is None else self._number_of_node(node_number(node), forward)
         forward.note(number)
         return self._numbered[number], phase
 
@@ -80,12 +80,13 @@ class ModulePaths:
                     self._numbered.append(path)
         return found
 
-    def _forward(self) -> ForwardLines:
-        try:
-            found: ForwardLines = self._thread.forward
-        except AttributeError:
-            found = self._thread.forward = ForwardLines()
-        return found
+    def _number_of_node(self, node: int, forward: ForwardLines) -> int:
+        """Return the number of the path in whose forward call an autograd node was made; 0 if that is not known."""
+        if node in forward.by_node:
+            return forward.by_node[node]
+        # Each thread counts its nodes separately, so a number that several threads have is ambiguous.
+        known = [one.by_node[node] for one in [*self._forward.values()] if node in one.by_node]
+        return known[0] if len(known) == 1 else 0
 
     def _path(self, innermost: Module | None, outermost: Module, caller: FrameType | None) -> str:
         names = self._names.get(id(outermost))

@@ -46,7 +46,7 @@ _PLAIN = frozenset({bool, int, float, str, type(None)})
 
 
 class _Op:
-    """What the recorder needs to know about an op.
+    """The facts about an op that the recorder needs.
 
     Attributes:
         overload: the op.
@@ -151,7 +151,7 @@ class ValueRecorder(AmbientMode):
         self._entered = 0
         self._lines = UserLines()
         self._paths = ModulePaths()
-        self._thread = threading.local()
+        self._forward: dict[int, ForwardLines] = {}
         self._texts: dict[Any, str] = {}
         self._saves_op: dict[str, bool] = {}
         self._ops: dict[OpOverload, _Op] = {}
@@ -196,7 +196,7 @@ class ValueRecorder(AmbientMode):
             op = self._ops[func] = _Op(func)
         if op is None or op.passthrough or not self._records(types):
             return func(*args, **kwargs)
-        frame = sys._getframe(1)
+        frame = sys._getframe().f_back  # None in a thread of autograd's
         line = self._lines.number_of(frame, self._forward_lines())
         module, phase = self._paths.place_of(frame)
         names, unread = op.names, op.unread
@@ -342,9 +342,11 @@ class ValueRecorder(AmbientMode):
             writer.add_call(row)
 
     def _forward_lines(self) -> ForwardLines:
-        own: ForwardLines | None = getattr(self._thread, "lines", None)
+        # Not in `threading.local`: a thread of autograd's loses that whenever it leaves Python.
+        thread = threading.get_native_id()
+        own = self._forward.get(thread)
         if own is None:
-            own = self._thread.lines = self._lines.of_thread()
+            own = self._forward[thread] = self._lines.of_thread()
         return own
 
     def _header(self, rank: int) -> dict[str, Any]:

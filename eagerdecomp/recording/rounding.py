@@ -282,7 +282,7 @@ def allowed_distance(call: RecordedCall, other: RecordedCall, index: int, drift:
     bound = max((one for one in tolerances if one is not None), key=lambda one: one.relative, default=None)
     scale, smooth = _row_of(call.packet)
     size = max(scale(_Output(call, digest, index)), scale(_Output(other, second, index)))
-    if bound is None:  # integers and truths are exact, unless the inputs differ
+    if bound is None:  # integers and bools are exact, unless the inputs differ
         root = math.sqrt(digest.size)
         return 0.0 if drift == 0 else digest.largest * (2 + math.sqrt(_DRIFT * math.sqrt(drift)) * root)
     # The inputs may be in a coarser dtype than the output.

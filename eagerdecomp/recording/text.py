@@ -28,7 +28,7 @@ def differences_text(found: RunDifferences) -> str:
 
 
 def verdict(one: RankDifferences) -> str:
-    """Return the answer in one sentence."""
+    """Return the result in one sentence."""
     if not one.compared:
         return "no call of one run has a partner in the other"
     earlier_random = one.random and (not one.found or one.random[0].first.number < one.found[0].first.number)

@@ -27,6 +27,9 @@ CHECKED: dict[str, dict[str, str]] = {
         "decomps/derived/inplace_and_out.py:_filled_mask": "test_a_value_that_overlaps_its_target_is_refused_off_the_cpu",
         "decomps/shape/indexing.py:_histc": "test_integers_are_counted_where_the_cpu_would_refuse_them",
     },
+    "examples/npu/tests/test_recorded.py": {
+        "recording/recorder.py:ValueRecorder._digest": "test_a_run_on_the_device_is_compared_with_one_on_the_cpu"
+    },
     "examples/npu/tests/test_npu.py": {"rules/stacks.py:_are_plain": "test_small_tensors_of_a_list_are_computed_one_by_one"},
     "examples/npu/tests/test_verify.py": {
         "verify/reproducer.py:_Writer._values": "test_a_script_that_reproduces_a_call_makes_its_tensors_on_the_device",

@@ -42,6 +42,13 @@ ELSEWHERE = {
     "conformance/devices.py:reached": "a device that is broken",
     "conformance/suite.py:check_again": "a reproducer of another version of the library",
     "conformance/test_kernels.py:_backend": "pytest's options: tests/conformance_suite",
+    "cli/arguments/record.py:_bytes": "argparse's own error: eagerdecomp record --save-limit x",
+    "cli/commands/record.py:_run": "a folder that holds a run: tests/recording/test_differences.py",
+    **dict.fromkeys(
+        [f"recording/run_folder.py:{name}" for name in ("__init__", "read_run", "_rows", "_checked_header")],
+        "damaged folders: tests/recording/test_recorder.py",
+    ),
+    **dict.fromkeys([f"recording/saved_call.py:{name}" for name in ("main", "_loaded")], "another torch, or a damaged file"),
     "backends/inductor.py:inductor_hook": "no C++ compiler",
     "frontends/installation.py:kernel": "a device of its own: examples/npu/tests",
     "device/make.py:_check_unnamed": "a device of its own: tests/device/test_make_device.py",

@@ -29,6 +29,10 @@ ALLOWED = {
     "host/atomic_file.py:_naming_path": "the OSError of the file system, with the path that the user gave",
     "host/atomic_file.py:check_writable": "an OSError, as the file system raises it",
     "profile/record.py:_checked": "caught by `Record.from_json`, which raises FileError",
+    **dict.fromkeys(
+        [f"recording/run_folder.py:{name}" for name in ("read_run", "shared", "_digest")],
+        "caught by `read_run`, which raises FileError",
+    ),
     "program/key.py:key_of": "caught by the caller, which records the call without a key",
     "program/symbolic_sizes.py:__class__": "Python's protocol: `__class__` is read-only",
 }

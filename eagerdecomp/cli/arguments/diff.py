@@ -33,7 +33,7 @@ EPILOG = f"""examples:
   eagerdecomp diff run_cpu run_mine --noise run_cpu_again --html page.html
   eagerdecomp diff run/rank0 run/rank1                         two ranks of one run
 
-The calls of the two runs are aligned; calls may be missing, repeated or in another order. The answer is the first call
+The calls of the two runs are aligned; calls may be missing, repeated or in another order. The result is the first call
 whose inputs agree and whose outputs differ by more than rounding explains, and the first such call in each module after
 it. If random numbers differ, they are named as the cause.
 
