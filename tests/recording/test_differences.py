@@ -150,6 +150,7 @@ def test_missing_and_repeated_calls_are_aligned(tmp_path: Path) -> None:
     assert found.first is not None
     assert (found.first.first.op, found.first.drift, len(found.ranks[0].unmatched[0])) == ("aten.exp.default", 0.0, 2)
     assert [one.first.op for one in found.ranks[0].found] == ["aten.exp.default"]
+    assert {off for number, off in found.ranks[0].distances if number < found.first.first.number} == {0.0}
 
 
 def test_random_numbers_that_differ_are_the_cause_and_no_kernel_is_accused(tmp_path: Path) -> None:
