@@ -172,7 +172,7 @@ def _as_empty_like(position: int) -> Wanted:
 
 
 class _Made(NamedTuple):
-    """What an iterator reads of an operand that eager's kernel makes of an argument."""
+    """The facts that an iterator reads of an operand that eager's kernel makes of an argument."""
 
     shape: Sequence[int]
     strides: Sequence[int]

@@ -60,7 +60,11 @@ def _sum_of(self: Tensor, other: Tensor, alpha: Any) -> Any:
     if not self._nnz():
         return make_coo(self.shape, aten.clone.default(right), aten.clone.default(two) if alpha == 1 else two, other.is_coalesced())
     both = self.is_coalesced() and other.is_coalesced()
-    if not apart and left.shape == right.shape and not aten._local_scalar_dense.default(aten.any.default(aten.ne.Tensor(left, right))):
+    if (
+        not apart
+        and left.shape == right.shape
+        and not aten._local_scalar_dense.default(aten.any.default(aten.ne.Tensor(left, right)))
+    ):
         return make_coo(self.shape, aten.clone.default(left), aten.add.Tensor(one, two), both)
     found = like(self, aten.cat.default([left, right], 1), aten.cat.default([one, two], 0))
     return coalesced(found) if both and not apart else found
