@@ -46,8 +46,8 @@ def _coo_or_strided(*values: Any) -> bool:
 def _sum_of(self: Tensor, other: Tensor, alpha: Any) -> Any:
     """Concatenate the elements of both.
 
-    The sum of coalesced tensors is coalesced; tensors with equal indices keep them; but eager concatenates values that are not
-    contiguous. In other cases its CPU kernel interleaves the elements in an order of its own, while CUDA's kernel concatenates them.
+    The sum of coalesced tensors is coalesced, and tensors with equal indices keep them, unless values are not contiguous. In other
+    cases eager's CPU kernel interleaves the elements in an order of its own, while CUDA's kernel concatenates them.
     """
     dtype = torch.promote_types(self.dtype, other.dtype)
     if not other._nnz():
