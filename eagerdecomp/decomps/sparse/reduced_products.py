@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.sparse.compressed import as_coo, is_matrix, with_compressed_values
+from eagerdecomp.decomps.sparse.compressed import is_matrix, with_compressed_values
 from eagerdecomp.decomps.sparse.parts import retyped
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.rules.rule import rule
@@ -20,19 +20,24 @@ _REDUCES = ("sum", "mean", "amax", "amin")
 
 def _elements(self: Tensor) -> tuple[Any, Any, Any]:
     """Return the rows, the columns and the values of a CSR matrix; float16 and bfloat16 as float32, in which eager computes."""
-    indices, values = aten._indices.default(as_coo(self)), aten.values.default(self)
-    return aten.select.int(indices, 0, 0), aten.select.int(indices, 0, 1), _wide(values)
+    rows = aten.repeat_interleave.Tensor(retyped(_lengths(self), torch.int64))
+    return rows, retyped(aten.col_indices.default(self), torch.int64), _wide(aten.values.default(self))
 
 
 def _wide(x: Tensor) -> Any:
     return retyped(x, torch.float32) if x.dtype in HALF else x
 
 
-def _counts(self: Tensor) -> Any:
-    """Return the number of elements of each row, at least 1, as numbers of the matrix's (wide) dtype."""
+def _lengths(self: Tensor) -> Any:
+    """Return the number of elements of each row."""
     ends = aten.crow_indices.default(self)
-    counts = aten.sub.Tensor(aten.slice.Tensor(ends, 0, 1), aten.slice.Tensor(ends, 0, 0, -1))
-    return retyped(aten.clamp.default(counts, 1), torch.float32 if self.dtype in HALF else self.dtype)
+    return aten.sub.Tensor(aten.slice.Tensor(ends, 0, 1), aten.slice.Tensor(ends, 0, 0, -1))
+
+
+def _means(sums: Tensor, self: Tensor) -> Any:
+    """Return the sums of the rows divided by their numbers of elements."""
+    counts = retyped(aten.clamp.default(_lengths(self), 1), sums.dtype)
+    return aten.div.Tensor(sums, aten.unsqueeze.default(counts, 1))
 
 
 def _zeros(like: Tensor, *shape: int) -> Any:
@@ -60,7 +65,7 @@ def _reduced(self: Tensor, other: Tensor, reduce: str) -> Any:
     if reduce in ("sum", "mean"):
         found = aten.index_put.default(zeros, [rows], products, True)
         if reduce == "mean":
-            found = aten.div.Tensor(found, aten.unsqueeze.default(_counts(self), 1))
+            found = _means(found, self)
         return retyped(found, other.dtype), none
     found = aten.scatter_reduce.two(zeros, 0, at, products, reduce, include_self=False)
     if not torch.is_grad_enabled() or not (self.requires_grad or other.requires_grad):
@@ -83,21 +88,27 @@ def _reduced_backward(
     if not fits or reduce not in _REDUCES or not self.dtype is grad_out.dtype is weight.dtype:
         return NotImplemented
     rows, columns, values = _elements(self)
-    grads, dense = _wide(grad_out), _wide(weight)
-    if reduce == "mean":
-        grads = aten.div.Tensor(grads, aten.unsqueeze.default(_counts(self), 1))
-    # The gradient that flows to each element, per column of the result: of an extreme, only to the element that gave it.
-    flows = aten.index_select.default(grads, 0, rows)
-    if reduce in ("amax", "amin"):
-        order = aten.unsqueeze.default(aten.arange.start_step(0, rows.shape[0], device=self.device), 1)
-        chosen = aten.eq.Tensor(aten.index_select.default(arg_out, 0, rows), order)
-        flows = aten.where.self(chosen, flows, aten.full.default([], 0, dtype=flows.dtype, device=flows.device))
-    to_self = to_weight = None
-    if output_mask[0]:
-        each = aten.sum.dim_IntList(aten.mul.Tensor(flows, aten.index_select.default(dense, 0, columns)), [1])
-        to_self = with_compressed_values(self, retyped(each, self.dtype))
-    if output_mask[1]:
-        zeros = _zeros(dense, *dense.shape)
-        each = aten.mul.Tensor(flows, aten.unsqueeze.default(values, 1))
-        to_weight = retyped(aten.index_put.default(zeros, [columns], each, True), weight.dtype)
-    return to_self, to_weight
+    grads, dense, count = _wide(grad_out), _wide(weight), self._nnz()
+    to_self, to_weight = _zeros(dense, count), _zeros(dense, *dense.shape)
+    if not count:
+        pass
+    elif reduce in ("amax", "amin"):
+        if arg_out.shape != grads.shape:
+            return NotImplemented
+        found = aten.lt.Scalar(arg_out, count)  # not in a row without elements
+        grads = aten.where.self(found, grads, aten.full.default([], 0, dtype=grads.dtype, device=grads.device))
+        flat = aten.reshape.default(aten.where.self(found, arg_out, aten.full_like.default(arg_out, 0)), [-1])
+        seats, chosen = (aten.view.default(aten.index_select.default(x, 0, flat), grads.shape) for x in (columns, values))
+        each = aten.mul.Tensor(grads, aten.gather.default(dense, 0, seats))
+        to_self = aten.index_put.default(to_self, [flat], aten.reshape.default(each, [-1]), True)
+        to_weight = aten.scatter_add.default(to_weight, 0, seats, aten.mul.Tensor(grads, chosen))
+    else:
+        if reduce == "mean":
+            grads = _means(grads, self)
+        flows = aten.index_select.default(grads, 0, rows)
+        to_self = aten.sum.dim_IntList(aten.mul.Tensor(flows, aten.index_select.default(dense, 0, columns)), [1])
+        to_weight = aten.index_put.default(to_weight, [columns], aten.mul.Tensor(flows, aten.unsqueeze.default(values, 1)), True)
+    return (
+        with_compressed_values(self, retyped(to_self, self.dtype)) if output_mask[0] else None,
+        retyped(to_weight, weight.dtype) if output_mask[1] else None,
+    )

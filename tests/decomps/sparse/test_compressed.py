@@ -113,12 +113,16 @@ def test_an_op_that_takes_only_sparse_tensors_is_named_if_the_set_lacks_it() -> 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin", "prod"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_reduced_products_and_their_gradients_are_eagers(reduce: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_reduced_products_and_their_gradients_are_eagers(reduce: str, dtype: torch.dtype, index: torch.dtype) -> None:
     """Rows with ties and without elements; the gradient of an extreme goes to the first of equal products."""
     values = torch.tensor([[2.0, 0, 2, 1], [0, 0, 0, 0], [-1, 3, 0, 3]], dtype=dtype)
 
     def run() -> Any:
-        sparse, other = values.to_sparse_csr().requires_grad_(), torch.ones(4, 5, dtype=dtype).requires_grad_()
+        parts = values.to_sparse_csr()
+        ends, places = parts.crow_indices().to(index), parts.col_indices().to(index)
+        sparse = torch.sparse_csr_tensor(ends, places, parts.values(), parts.shape).requires_grad_()
+        other = torch.ones(4, 5, dtype=dtype).requires_grad_()
         found = torch.sparse.mm(sparse, other, reduce)
         return found.detach(), torch.autograd.grad(found.square().sum(), (sparse, other))
 
