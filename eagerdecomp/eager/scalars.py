@@ -10,7 +10,7 @@ import torch
 
 from eagerdecomp.eager.verdict import Declined
 
-__all__ = ["HELD", "cast_number", "held_number", "holding", "holds", "real_number"]
+__all__ = ["HELD", "cast_number", "cast_operand", "held_number", "holding", "holds", "real_number"]
 
 
 def real_number(value: Any, dtype: torch.dtype) -> Any:
@@ -69,6 +69,19 @@ def held_number(value: Any, dtype: torch.dtype) -> Any:
 def cast_number(value: float, dtype: torch.dtype) -> float:
     """Cast a number to a floating-point dtype as C++ does: infinite beyond its range."""
     return value if abs(value) <= torch.finfo(dtype).max or value != value else math.copysign(math.inf, value)
+
+
+def cast_operand(value: Any, dtype: torch.dtype) -> Any:
+    """Cast a scalar operand to the dtype of a computation as a wrapped number is cast.
+
+    Integers wrap around, and floats beyond the range are infinite.
+    """
+    if dtype is torch.bool or isinstance(value, (complex, torch.SymInt, torch.SymFloat)):
+        return value
+    if dtype.is_floating_point or dtype.is_complex:
+        return cast_number(value, dtype.to_real())
+    bounds = torch.iinfo(dtype)
+    return (int(value) - bounds.min) % (1 << bounds.bits) + bounds.min
 
 
 class _Held(NamedTuple):
@@ -139,6 +152,7 @@ HELD: dict[str, tuple[_Held, ...]] = {
     "aten.hardtanh_backward.default": (_Held("min_val", 2, _wide_of_floats), _Held("max_val", 3, _wide_of_floats)),
     "aten.histc.default": (_Held("min", 2, _double), _Held("max", 3, _double)),
     "aten.index_add.default": (_Held("alpha", 4, _own),),
+    "aten.index_fill.int_Scalar": (_Held("value", 3, _own),),
     "aten.leaky_relu.default": (_Held("negative_slope", 1, _wide_of_floats),),
     "aten.leaky_relu_backward.default": (_Held("negative_slope", 2, _wide_of_floats),),
     "aten.logit.default": (_Held("eps", 1, _floating),),

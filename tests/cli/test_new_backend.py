@@ -106,6 +106,8 @@ def test_the_conformance_suite_finds_faults_that_its_own_tests_do_not(kind: str,
     text = kernels.read_text(encoding="utf-8")
     assert text.count("if isinstance(alpha, bool):") == 1
     kernels.write_text(text.replace("if isinstance(alpha, bool):", "if alpha == 7:"), encoding="utf-8")
+    tests = tmp_path / "tests" / "test_mine.py"
+    tests.write_text(tests.read_text(encoding="utf-8").replace('"quick"', '"standard"'), encoding="utf-8")
     with pytest.raises(AssertionError) as caught:
         run(tmp_path, "pytest", "-p", "no:cacheprovider", "-k", "kernel or suite or mm or add")
     failed = [line.strip() for line in str(caught.value).splitlines() if line.strip().startswith("FAILED")]

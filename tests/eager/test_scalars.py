@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 import torch
+from on_core import check
 
+import eagerdecomp as ed
 from eagerdecomp._torch.ops import op_named
 from eagerdecomp.eager.scalars import HELD, held_number
 from eagerdecomp.eager.verdict import Declined
@@ -35,3 +38,11 @@ def test_scalars_are_cast_to_a_dtype_as_eager_casts_them(dtype: torch.dtype, val
         return
     got = torch.tensor(held_number(value, dtype), dtype=dtype).item()
     assert got == want or (got != got and want != want)
+
+
+@pytest.mark.parametrize("number", [5e306, -1e39, 70000, 2**62, -(2**63)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32])
+def test_a_scalar_operand_beyond_the_dtype_is_cast_as_a_wrapped_number(number: float, dtype: torch.dtype) -> None:
+    x = torch.tensor([1, -2, 0, 7]).to(dtype)
+    for op in ("eq.Scalar", "gt.Scalar", "sub.Scalar", "remainder.Scalar", "xlogy.Scalar_Other", "special_zeta.other_scalar"):
+        check(functools.reduce(getattr, op.split("."), aten), x, number, ops=ed.tiny())

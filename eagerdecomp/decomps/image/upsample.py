@@ -67,12 +67,15 @@ def _places(axes: Sequence[_Axis], offset: float, like: Tensor, shift: float | N
     rows = []
     for axis in axes[:1] if _alike(axes) else axes:
         terms, shifted = [], offset if shift is None else shift
+        if not axis.ratio or axis.ratio * axis.count < abs(shifted) * 2.0**-54:  # all places are one, in float64 too
+            rows.append(aten.full.default([axis.count], -shifted, **options))
+            continue
         if like.dtype is torch.float32 and not has_float64():
             # A float32 `arange` may round the step and the product. These steps are exact.
             halves = aten.arange.start_step(offset, offset + axis.count - 0.5, 1, **options)
             rows.append(aten.sub.Scalar(aten.mul.Scalar(halves, axis.ratio), shifted))
             continue
-        for step in _short_terms(axis.ratio or 1.0):  # of 0 there is one place, at 0
+        for step in _short_terms(axis.ratio):
             start = offset * step - shifted
             terms.append(aten.arange.start_step(start, start + (axis.count - 0.5) * step, step, **options))
             shifted = 0.0

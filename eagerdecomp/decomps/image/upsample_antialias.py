@@ -122,7 +122,10 @@ def _normalized(filtered: _Filter, distances: Tensor, axis: _Axis, inside: Tenso
     weights = filtered.weights(distances)
     if inside is not None:
         weights = aten.mul.Tensor(weights, inside)
-    return aten.div.Tensor(weights, aten.sum.dim_IntList(weights, [0], True))  # type: ignore[no-any-return]
+    total = aten.sum.dim_IntList(weights, [0], True)
+    one = aten.full.default([], 1, dtype=total.dtype, device=total.device)
+    # A scale that disagrees with the sizes leads to windows beyond the input, whose weights are 0.
+    return aten.div.Tensor(weights, aten.where.self(aten.eq.Scalar(total, 0), one, total))  # type: ignore[no-any-return]
 
 
 def _matrix(filtered: _Filter, axis: _Axis, like: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math.operators import TensorExpr
 from eagerdecomp.eager.promotion import computed_in, floating, in_type
+from eagerdecomp.eager.scalars import cast_operand
 from eagerdecomp.rules.wide_dtype import has_float64, wide_of
 
 __all__ = [
@@ -64,7 +65,9 @@ def as_number(value: Any, like: Tensor, dtype: torch.dtype | None = None) -> Ten
 
 def as_operand(self: Tensor, number: Any) -> Tensor:
     """Return a Python scalar as a 0-dim tensor that promotes as the scalar does."""
-    return as_number(number, self, computed_in([self, number]))
+    dtype = computed_in([self, number])
+    assert dtype is not None
+    return as_number(cast_operand(number, dtype), self, dtype)
 
 
 def in_common(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor, torch.dtype]:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
+from eagerdecomp.decomps.math.float64 import as_number
 from eagerdecomp.eager.out_quirks import out_quirks
-from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, in_type, number_like, promoted, widened
-from eagerdecomp.eager.scalars import cast_number, held_number
+from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, floating, in_type, number_like, promoted, widened
+from eagerdecomp.eager.scalars import cast_number, cast_operand, held_number
 from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.compute import Constant, constant
@@ -385,6 +386,20 @@ def _times_log(log: OpOverload) -> Callable[..., Any]:
         )
 
     return link
+
+
+def _of_number(op: OpOverload) -> Callable[..., Any]:
+    """Make the rule of an overload with a scalar; torch's entry raises for one beyond the dtype, which is infinite in eager."""
+
+    def run(self: Tensor, other: Any) -> Any:
+        dtype = floating(torch.result_type(self, other))
+        return op(self, as_number(cast_operand(other, dtype), self, dtype))
+
+    return run
+
+
+rule("aten.xlogy.Scalar_Other", recorded=True)(_of_number(op_called("aten.xlogy.Tensor")))
+rule("aten.special_xlog1py.other_scalar", recorded=True)(_of_number(op_called("aten.special_xlog1py.default")))
 
 
 @rule("aten.logaddexp.default", compute="float32", operands=(0, 1))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, polynomial
 from eagerdecomp.eager.promotion import floating, promoted, wide_type
+from eagerdecomp.eager.scalars import cast_operand
 from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_of
@@ -124,7 +125,8 @@ def _broadcast(left: TensorExpr, right: TensorExpr) -> tuple[TensorExpr, TensorE
 def _zeta_of_scalar(first: bool) -> Any:
     def run(self: Any, other: Any) -> Any:
         given, number = (other, self) if first else (self, other)
-        filled = aten.full.default([], number, dtype=floating(given.dtype), device=given.device)
+        dtype = floating(given.dtype)
+        filled = aten.full.default([], cast_operand(number, dtype), dtype=dtype, device=given.device)
         return aten.special_zeta.default(filled, given) if first else aten.special_zeta.default(given, filled)
 
     return run

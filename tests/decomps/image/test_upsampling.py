@@ -96,3 +96,15 @@ def test_positions_beyond_the_last_element_have_the_weight_of_it(name: str, at: 
 def test_antialiased_pictures_of_bytes(mode: str, size: tuple[int, int]) -> None:
     x = torch.randint(0, 256, (1, 3, 187, 211), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     check(torch.nn.functional.interpolate, x, size=size, mode=mode, antialias=True, exact=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1e307, 1e20, 3e16])
+@pytest.mark.parametrize("name", ["upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d", "_upsample_bicubic2d_aa"])
+def test_all_positions_of_a_huge_scale_are_the_first(name: str, scale: float, dtype: torch.dtype) -> None:
+    flags = () if "nearest" in name else (False,)
+    check(getattr(aten, name).default, torch.rand(1, 1, 4, 5, dtype=dtype), [3, 2], *flags, None, scale, ops=WITHOUT_VEC)
+
+
+def test_a_filters_window_beyond_the_input_is_zero() -> None:
+    check(aten._upsample_bilinear2d_aa.default, torch.rand(1, 1, 2, 1), [3, 4], False, None, 0.3)
