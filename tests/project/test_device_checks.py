@@ -18,7 +18,7 @@ _ATTRIBUTES = ("is_cpu", "is_cuda", "is_meta")
 #: The file of a test -> a module and function -> the test, which fails if the check there is turned around.
 CHECKED: dict[str, dict[str, str]] = {
     "examples/npu/tests/test_kernels.py": {
-        "conformance/checks.py:differing": "test_they_are_right_in_this_process_too",
+        "conformance/checks.py:_differing": "test_they_are_right_in_this_process_too",
         "conformance/memory.py:to_cpu.bring": "test_they_are_right_in_this_process_too",
     },
     "examples/npu/tests/test_modes.py": {
