@@ -40,6 +40,7 @@ ELSEWHERE = {
     "cli/commands/plan.py:_matching": "an expression of a megabyte",
     "conformance/devices.py:_there_and_home": "a device that is broken",
     "conformance/devices.py:reached": "a device that is broken",
+    "conformance/kernel_folders.py:backend_of_file": "a damaged file: tests/conformance_suite/test_kernel_folders.py",
     "conformance/suite.py:check_again": "a reproducer of another version of the library",
     "conformance/test_kernels.py:_backend": "pytest's options: tests/conformance_suite",
     "cli/arguments/record.py:_bytes": "argparse's own error: eagerdecomp record --save-limit x",
