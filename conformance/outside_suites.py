@@ -47,7 +47,7 @@ _BARE = ("BackendBench", "BackendBench.suite")
 
 @dataclass
 class Score:
-    """What a column passes of a suite.
+    """The ops of a suite that a column passes, and those that it loses.
 
     Attributes:
         passed: the number of ops of which all calls pass.
