@@ -234,7 +234,7 @@ def _judged(file: KernelFile, judged: Mapping[str, Any], limits: Limits) -> None
     try:
         backend = backend_of_file(file.path, str(file.op), file.function)
     except (FileError, OpSetError) as error:
-        _write(file, _failed(file, judged, "wrong", "load", str(error), time.monotonic() - started))
+        _write(file, _failed(file, judged, "load", str(error), time.monotonic() - started))
         return
     call = f"backend_of_file({str(file.path.resolve())!r}, {str(file.op)!r}, {file.function!r})"
     named = Named(("from eagerdecomp.conformance.kernel_folders import backend_of_file",), call)
@@ -271,10 +271,10 @@ def _shown(one: Failure) -> dict[str, str]:
     return {**words, "expected": one.expected, "got": one.got, "reproducer": one.reproducer}
 
 
-def _failed(file: KernelFile, judged: Mapping[str, Any], state: str, prop: str, message: str, seconds: float) -> dict[str, Any]:
+def _failed(file: KernelFile, judged: Mapping[str, Any], prop: str, message: str, seconds: float) -> dict[str, Any]:
     """Return the verdict on a kernel without a failing call."""
     failure = _shown(Failure(file.op, prop, message, ""))
-    return _row(file, judged, state, [failure], Verdict(file.op, "not exercised", seconds=seconds))
+    return _row(file, judged, _VERDICTS.get(prop, "wrong"), [failure], Verdict(file.op, "not exercised", seconds=seconds))
 
 
 def _row(
@@ -305,7 +305,6 @@ def _ended(
     found = None if late else _read(file.verdict_path)
     if found is None:
         message = f"no verdict after {limits.seconds:.0f} s" if late else f"the process ended with exit code {process.exitcode}"
-        state, prop = ("timed out", "hang") if late else ("crashed", "crash")
-        found = _failed(file, judged, state, prop, f"{message}, in its import or in a test of it", seconds)
+        found = _failed(file, judged, "hang" if late else "crash", f"{message}, in its import or in a test of it", seconds)
         _write(file, found)
     return found

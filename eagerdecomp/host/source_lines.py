@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
@@ -16,7 +17,7 @@ import torch
 from eagerdecomp._torch.autograd import BACKWARD_CODE, autograd_node, next_node_number, node_number
 from eagerdecomp.host.fork_safe import free_in_child
 
-__all__ = ["ForwardLines", "Line", "UserLines", "fault_in_words", "place_in_words", "places_in_words"]
+__all__ = ["ForwardLines", "Line", "UserLines", "fault_in_words", "noted_for", "place_in_words", "places_in_words"]
 
 _OURS = (str(Path(__file__).parents[1]) + os.sep, os.path.dirname(os.path.abspath(torch.__file__ or "")) + os.sep)
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -96,6 +97,17 @@ class ForwardLines:
             self.by_node[newest - 1] = line
 
 
+def noted_for(node: int, own: ForwardLines, threads: Iterable[ForwardLines]) -> int | None:
+    """Return the number that was noted in the forward call that made an autograd node; None if that is not known.
+
+    Each thread counts its nodes separately, so a number that several threads have is ambiguous.
+    """
+    if node in own.by_node:
+        return own.by_node[node]
+    known = [one.by_node[node] for one in threads if node in one.by_node]
+    return known[0] if len(known) == 1 else None
+
+
 class UserLines:
     """Numbers the lines of the user's program in the order in which they are seen.
 
@@ -155,13 +167,9 @@ class UserLines:
     def _gradient_of(self, node: object, forward: ForwardLines) -> int:
         """Return the number of a `Line` for an autograd node, at the line of its forward call; -1 if that is not known."""
         number = node_number(node)
-        line = forward.by_node.get(number)
+        line = noted_for(number, forward, self._forward)
         if line is None:
-            # Each thread counts its nodes separately, so a number that several threads have is ambiguous.
-            known = [one.by_node[number] for one in self._forward if number in one.by_node]
-            if len(known) != 1:
-                return -1
-            line = known[0]
+            return -1
         backward = node.name()  # type: ignore[attr-defined]
         place = (0, 0, backward, line)
         found = self._places.get(place)

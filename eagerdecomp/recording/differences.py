@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from eagerdecomp._torch.ops import op_named
 from eagerdecomp.eager.compare import is_arbitrary
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.recording.align import aligned, family
-from eagerdecomp.recording.digest import distance
+from eagerdecomp.recording.digest import distance, relative_distance
 from eagerdecomp.recording.rounding import AGREE, allowed_distance, distance_of_inputs
 from eagerdecomp.recording.run_folder import RecordedCall, RecordedRun, ranks_of, read_run
 
@@ -258,7 +258,7 @@ def _differences(rank: int, first: RecordedRun, second: RecordedRun, noise: _Noi
             rows = random if worst.kind == "random" else found
             key = (call.op, call.module, call.phase)
             earlier = rows.get(key)
-            rows[key] = worst if earlier is None else CallDifference(**{**vars(earlier), "times": earlier.times + 1})
+            rows[key] = worst if earlier is None else replace(earlier, times=earlier.times + 1)
     if changed is not None and not changed.partnered and 2 * agreeing > later:
         changed = None  # the two calls are no partners: what comes after them agrees
     return RankDifferences(
@@ -332,8 +332,7 @@ def _changed(
             if not x.is_tensor and x.constant != y.constant:
                 return Changed(call, other, x.name, math.inf, f"the program passes {x.text} in one run and {y.text} in the other")
             continue
-        off = distance(x.digest, y.digest)
-        relative = off / max(x.digest.norm, y.digest.norm, 1e-300) if off else 0.0
+        relative = relative_distance(x.digest, y.digest)
         if relative <= _SAME or (x.number, y.number) in agreed:
             continue
         made = _call_that_made(first, call.number, x.number)

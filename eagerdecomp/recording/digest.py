@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["BUCKETS", "TensorDigest", "digest_of", "distance", "flat_values", "hash_of", "norm_of_difference"]
+__all__ = ["BUCKETS", "TensorDigest", "digest_of", "distance", "flat_values", "hash_of", "norm_of_difference", "relative_distance"]
 
 #: Number of values of a projection. The relative error of an estimated distance is about sqrt(2 / BUCKETS).
 BUCKETS = 16
@@ -138,6 +138,12 @@ def distance(one: TensorDigest, other: TensorDigest) -> float:
     # The statistics give lower bounds, also where the projections happen to be equal.
     bounds = (one.norm - other.norm, one.min - other.min, one.max - other.max, (one.mean - other.mean) * math.sqrt(one.size))
     return max(norm_of_difference(one.projection, other.projection), *map(abs, bounds))
+
+
+def relative_distance(one: TensorDigest, other: TensorDigest) -> float:
+    """Return the estimated distance of two tensors, relative to the larger norm."""
+    off = distance(one, other)
+    return off / max(one.norm, other.norm, 1e-300) if off else 0.0
 
 
 def norm_of_difference(one: Sequence[float], other: Sequence[float]) -> float:

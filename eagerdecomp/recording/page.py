@@ -37,7 +37,6 @@ class _ModuleRow:
 def page(found: RunDifferences) -> str:
     """Return the differences as HTML."""
     ranks = [_rank(one) for one in found.ranks]
-    compared = sum(one.compared for one in found.ranks)
     alone = sum(len(calls) for one in found.ranks for calls in one.unmatched)
     wrong = sum(len(one.found) for one in found.ranks)
     return render(
@@ -47,7 +46,7 @@ def page(found: RunDifferences) -> str:
         verdicts=[("bad" if one else "good", _sentence(one, len(found.ranks))) for one in found.ranks],
         facts={},
         tiles=[
-            ("calls compared", count_text(compared), counted(len(found.ranks), "rank")),
+            ("calls compared", count_text(found.compared), counted(len(found.ranks), "rank")),
             ("kinds of wrong calls", count_text(wrong), "ops by module and phase, with inputs that agree"),
             ("random", count_text(sum(len(one.random) for one in found.ranks)), "ops by module that drew other numbers"),
             ("without a partner", count_text(alone), "calls of one run"),

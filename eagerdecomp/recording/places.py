@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from eagerdecomp._torch.autograd import autograd_node, node_number
 from eagerdecomp.host.fork_safe import free_in_child
-from eagerdecomp.host.source_lines import ForwardLines
+from eagerdecomp.host.source_lines import ForwardLines, noted_for
 
 __all__ = ["BACKWARD", "FORWARD", "OPTIMIZER", "ModulePaths"]
 
@@ -67,7 +67,8 @@ class ModulePaths:
             path = self._path(innermost, outermost, caller)
             forward.note(self._number(path))
             return path, phase
-        number = 0 if node is None else self._number_of_node(node_number(node), forward)
+        # Number 0 is that of no module.
+        number = 0 if node is None else noted_for(node_number(node), forward, list(self._forward.values())) or 0
         forward.note(number)
         return self._numbered[number], phase
 
@@ -79,14 +80,6 @@ class ModulePaths:
                 if found == len(self._numbered):
                     self._numbered.append(path)
         return found
-
-    def _number_of_node(self, node: int, forward: ForwardLines) -> int:
-        """Return the number of the path in whose forward call an autograd node was made; 0 if that is not known."""
-        if node in forward.by_node:
-            return forward.by_node[node]
-        # Each thread counts its nodes separately, so a number that several threads have is ambiguous.
-        known = [one.by_node[node] for one in [*self._forward.values()] if node in one.by_node]
-        return known[0] if len(known) == 1 else 0
 
     def _path(self, innermost: Module | None, outermost: Module, caller: FrameType | None) -> str:
         names = self._names.get(id(outermost))

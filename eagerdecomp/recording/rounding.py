@@ -17,7 +17,7 @@ import torch
 
 from eagerdecomp.eager.tolerance import Tolerance, tolerance_of
 from eagerdecomp.ops.call_text import SHORT_DTYPES
-from eagerdecomp.recording.digest import TensorDigest, distance
+from eagerdecomp.recording.digest import TensorDigest, relative_distance
 from eagerdecomp.recording.run_folder import RecordedCall, Value
 
 __all__ = ["AGREE", "allowed_distance", "distance_of_inputs", "dtype_of", "shape_of"]
@@ -236,16 +236,11 @@ def distance_of_inputs(one: RecordedCall, other: RecordedCall) -> float:
     for x, y in zip(*tensors, strict=False):
         if x.digest is None or y.digest is None:
             continue
-        found = max(found, _relative(x.digest, y.digest))
+        found = max(found, relative_distance(x.digest, y.digest))
     if one.packet == other.packet and [value.name for value in one.inputs] == [value.name for value in other.inputs]:
         for x, y in zip(one.inputs, other.inputs, strict=True):
             found = max(found, 0.0 if x.is_tensor or y.is_tensor else _distance_of_constants(x, y))
     return found
-
-
-def _relative(x: TensorDigest, y: TensorDigest) -> float:
-    off = distance(x, y)
-    return off / max(x.norm, y.norm, 1e-300) if off else 0.0
 
 
 def _distance_of_constants(x: Value, y: Value) -> float:

@@ -198,10 +198,10 @@ class RunWriter:
         write_bytes(self.folder / name, buffer.getvalue())
         return name
 
-    def close(self, error: str = "") -> None:
+    def close(self) -> None:
         """Write the last row, and close the file. A second call does nothing."""
         if self._file is not None:
-            self._add({"end": self.calls, **({"error": error} if error else {})})
+            self._add({"end": self.calls})
             self._flush()
             os.close(self._file)
             self._file = None
@@ -284,12 +284,11 @@ def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
                 if row["end"] != len(calls):
                     raise ValueError(f"{row['end']} calls were written, and {len(calls)} are here")
                 complete = True
-                notes += [f"the run ended with {row['error']}"] if row.get("error") else []
             else:
                 raise ValueError("unknown row")
+        except FileError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, struct.error) as error:
-            if isinstance(error, FileError):
-                raise
             raise FileError(f"{path}: this run is damaged (line {number}: {type(error).__name__}: {error}). {_WRITE_ONE}") from None
     if not header:
         raise FileError(f"{path}: this is not a recorded run: the file is empty. {_WRITE_ONE}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import INTERRUPTED, SETS, USAGE_ERROR, add_json, add_on_unsupported, add_script
+from .shared import INTERRUPTED, SETS, USAGE_ERROR, add_import, add_json, add_on_unsupported, add_script
 
 __all__ = ["EPILOG", "configure"]
 
@@ -29,14 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="random ops on the CPU: run torch's own kernels, so that a seed gives the same numbers in all runs; or decompose them "
         "like all others (default %(default)s)",
     )
-    parser.add_argument(
-        "--import",
-        dest="imports",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="import this first, such as a device's package",
-    )
+    add_import(parser)
     parser.add_argument(
         "--save", action="append", default=[], metavar="OP", help="save whole tensors of calls of this op, such as 'aten.softmax*'"
     )

@@ -16,6 +16,7 @@ __all__ = [
     "SETS",
     "USAGE_ERROR",
     "add_device",
+    "add_import",
     "add_json",
     "add_keep",
     "add_on_unsupported",
@@ -79,6 +80,11 @@ def add_device(parser: argparse.ArgumentParser, instead: str) -> None:
     parser.add_argument(
         "--device", metavar="TYPE", help=f"instead of {instead}: the ops for which this device has kernels of its own"
     )
+    add_import(parser)
+
+
+def add_import(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--import``."""
     parser.add_argument(
         "--import",
         dest="imports",

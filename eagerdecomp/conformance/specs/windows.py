@@ -128,10 +128,7 @@ def _max_pool(rank: int) -> Callable[[Draw], Call]:
 
 
 def _right_places(rank: int) -> Callable[[Call, Sequence[Any], Sequence[Any]], str | None]:
-    """Return a check of indices: each is that of any maximum of its window, or of any NaN there.
-
-    In 3-d channels_last, eager's kernel returns a wrong index if all values of a window equal the smallest number.
-    """
+    """Return a check of indices: each is that of any maximum of its window, or of any NaN there."""
 
     def check_results(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
         off = want[1] != have[1]
