@@ -17,7 +17,7 @@ from eagerdecomp.program.key import Guard, key_labels, shown_fact
 
 __all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache"]
 
-# After this many recordings that gave no program, run an op's rules without recording.
+# After recordings of this many keys that gave no program, run an op's rules without recording.
 _MAX_FAILED_RECORDINGS = 3
 
 # How often an op may get new guards; after that it is guarded by all facts of all its tensors.
@@ -43,10 +43,10 @@ class OpPrograms:
     """
 
     __slots__ = (
-        "_failed_recordings",
         "_limit",
         "_lock",
         "_seen",
+        "_unrecorded",
         "_was_full",
         "_widened",
         "evictions",
@@ -66,25 +66,26 @@ class OpPrograms:
         # Hashes of keys that were seen once while the op had too many keys; a key that is seen again is recorded.
         self._seen: deque[int] = deque(maxlen=4 * limit)
         self._was_full = False  # whether the limit was reached, so that keys which are seen once are no longer recorded
-        self._failed_recordings = 0
+        self._unrecorded: OrderedDict[int, str] = OrderedDict()  # hash of a key -> why its recording gave no program
 
-    def worth_recording(self, key: Any) -> bool:
-        """Return whether to record a call that missed.
+    def why_not_recorded(self, key: Any) -> str:
+        """Return why a call that missed is not worth recording; "" if it is.
 
         After the limit is reached, only a key that was seen before is recorded: an op whose shapes keep changing then runs its
-        rules directly, without the cost of recording. An op whose recordings have never given a program is not recorded either.
+        rules directly, without the cost of recording. A key whose recording gave no program is not recorded again, nor is an op
+        whose recordings have never given one.
         """
+        mark = hash(key)
         with self._lock:
-            if self._failed_recordings >= _MAX_FAILED_RECORDINGS and not self.programs:
-                return False
-            if len(self.programs) < self._limit and not self._was_full:
-                return True
+            if mark in self._unrecorded:
+                return self._unrecorded[mark]
+            if len(self._unrecorded) >= _MAX_FAILED_RECORDINGS and not self.programs:
+                return next(reversed(self._unrecorded.values()))
+            if (len(self.programs) < self._limit and not self._was_full) or mark in self._seen:
+                return ""
             self._was_full = True
-            mark = hash(key)
-            if mark in self._seen:
-                return True
             self._seen.append(mark)
-            return False
+            return "its shapes or scalars keep changing"
 
     def store(self, key: Any, run: Callable[..., Any], listing: Any, guards: tuple[Guard, ...] | None = None) -> None:
         """Store a program, and evict the oldest at the limit. Do nothing if `guards` are not the current guards of the op."""
@@ -124,18 +125,20 @@ class OpPrograms:
             return self.guards, self.programs
 
     def forget(self) -> None:
-        """Drop every program, the keys that were seen and the count of failed recordings."""
+        """Drop every program, the keys that were seen and the failed recordings."""
         with self._lock:
             self.programs.clear()
             self.listings.clear()
             self._seen.clear()
             self._was_full = False
-            self._failed_recordings = 0
+            self._unrecorded.clear()
 
-    def recording_failed(self) -> None:
-        """Count a recording that gave no program, because the rule reads data or has effects."""
+    def recording_failed(self, key: Any, why: str) -> None:
+        """Note that the recording of a call gave no program, because the rule reads data or has effects, or is too long."""
         with self._lock:
-            self._failed_recordings += 1
+            self._unrecorded[hash(key)] = why
+            if len(self._unrecorded) > 4 * self._limit:
+                self._unrecorded.popitem(last=False)
 
     def replace(self, key: Any, run: Callable[..., Any], guards: tuple[Guard, ...] | None = None) -> None:
         """Replace a program by a compiled function, unless the program was evicted or the guards have changed."""

@@ -29,7 +29,7 @@ from eagerdecomp.rules.no_route import NoRoute, first_applicable
 from eagerdecomp.rules.result_checks import checked_kernel, checked_result
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import OpPrograms
-from eagerdecomp.runtime.compiler import install_program
+from eagerdecomp.runtime.compiler import MOST_KERNEL_CALLS, install_program
 from eagerdecomp.runtime.entry import Entry, Handler
 from eagerdecomp.runtime.sparse_calls import any_sparse, raise_if_no_sparse_kernel
 from eagerdecomp.tracing.recorder import MakesSparse, Recorder
@@ -77,7 +77,7 @@ class MissPath:
                 return found(*program_arguments(op, values))
         why = _LAZY_BITS if sees_bits else "a tensor is quantised" if _any_quantised(values) else ""
         key = None if why else key_or_none(op, values)
-        why = why or self._why_not_recorded(entry, table, key, values)
+        why = why or self._why_not_recorded(table, key, values)
         args, kwargs = call_of(op, values)
         why = why or self._why_watched(op, rules, args, kwargs)
         if why:
@@ -90,9 +90,12 @@ class MissPath:
         except MakesSparse:
             return self.run_unrecorded(op, rules, entry, args, kwargs, "makes a sparse tensor")
         recording = recorder.recording(result)
-        if recording.program is None:
-            entry.count_bypass(recording.why_not)
-            table.recording_failed()
+        program, why = recording.program, recording.why_not
+        if program is not None and len(program.calls) > MOST_KERNEL_CALLS:
+            program, why = None, f"its program would have more than {MOST_KERNEL_CALLS:,} kernel calls"
+        if program is None:
+            entry.count_bypass(why)
+            table.recording_failed(key, why)
             return result
         offsets = recording.reads_offsets or (recording.guards is None and self._planner.has_user_rules)
         exact = exact_guards(op, offsets=offsets)
@@ -100,7 +103,7 @@ class MissPath:
         key = key_or_none(op, values, guards, {**known, **(recording.guards or {})})
         if key is not None:
             entry.count_miss(table, key)
-            install_program(table, key, recording.program, self._kernel_of, self._planner.backend, guards)
+            install_program(table, key, program, self._kernel_of, self._planner.backend, guards)
         return result
 
     def _declined(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[Rule], None] | None:
@@ -128,15 +131,13 @@ class MissPath:
         verdict.warn()
         return _WARNS if verdict.warnings else ""
 
-    def _why_not_recorded(self, entry: Entry, table: OpPrograms, key: Any, values: Sequence[Any]) -> str:
+    def _why_not_recorded(self, table: OpPrograms, key: Any, values: Sequence[Any]) -> str:
         """Return why a call with this key cannot be recorded, or "" if it can."""
         if key is None:
             return "symbolic sizes and sparse tensors have no key"
         if fake_mode_entered() or any_tensor(values, lambda tensor: isinstance(tensor, FakeTensor)):
             return "fake tensors are not recorded"
-        if not table.worth_recording(key):
-            return entry.why_bypassed or "its shapes or scalars keep changing"
-        return ""
+        return table.why_not_recorded(key)
 
     def _recorder(self, op: OpOverload, values: Sequence[Any]) -> Recorder:
         hook = self._planner.backend.compile is not None

@@ -66,39 +66,40 @@ def test_if_shapes_keep_changing_only_keys_seen_before_are_recorded() -> None:
     programs = table(2)
     for key in range(2):
         programs.store(key, runs(key), key)
-    assert not programs.worth_recording("x")
-    assert not programs.worth_recording("y")
-    assert programs.worth_recording("x")
+    assert programs.why_not_recorded("x")
+    assert programs.why_not_recorded("y")
+    assert not programs.why_not_recorded("x")
     programs.store("x", runs("x"), "x")
-    assert not programs.worth_recording("z")
+    assert programs.why_not_recorded("z")
 
 
 def test_a_cleared_cache_forgets_that_shapes_kept_changing_and_that_recordings_failed() -> None:
     cache = ProgramCache(limit_per_op=1)
     programs = cache.of(cache.space("mine"), aten.silu.default)
     programs.store("a", runs("a"), "a")
-    assert not programs.worth_recording("x")
-    for _ in range(3):
-        programs.recording_failed()
+    assert programs.why_not_recorded("x")
+    for key in "yz":
+        programs.recording_failed(key, "reads data")
     cache.clear()
-    assert programs.worth_recording("y")
+    assert not programs.why_not_recorded("y")
 
 
 def test_keys_seen_long_ago_are_forgotten() -> None:
     programs = table(1)
     programs.store(0, runs(0), 0)
-    assert not programs.worth_recording("x")
+    assert programs.why_not_recorded("x")
     for key in range(100, 110):
-        programs.worth_recording(key)
-    assert not programs.worth_recording("x")
+        programs.why_not_recorded(key)
+    assert programs.why_not_recorded("x")
 
 
 def test_an_op_whose_recordings_always_fail_is_not_recorded_any_more() -> None:
     programs = table()
-    for _ in range(3):
-        assert programs.worth_recording("key")
-        programs.recording_failed()
-    assert not programs.worth_recording("key")
+    for key in range(3):
+        assert not programs.why_not_recorded(key)
+        programs.recording_failed(key, f"reason {key}")
+        assert programs.why_not_recorded(key) == f"reason {key}"
+    assert programs.why_not_recorded("other") == "reason 2"
 
 
 # -- why a call missed -------------------------------------------------------------------------------------------------------
@@ -214,7 +215,7 @@ def test_concurrent_stores_reads_and_clears_are_consistent() -> None:
             key = (turn * (number + 3)) % 11
             run = programs.programs.get(key)
             wrong += run is not None and run() != key
-            if programs.worth_recording(key) or turn % 3 == 0:
+            if not programs.why_not_recorded(key) or turn % 3 == 0:
                 programs.store(key, runs(key), key)
             programs.replace(key, runs(key))
             assert cache.info().programs <= 4
@@ -251,9 +252,9 @@ def test_replacing_a_program_evicts_nothing() -> None:
 def test_every_key_is_recorded_until_the_limit() -> None:
     programs = table(3)
     for key in range(3):
-        assert programs.worth_recording(key)
+        assert not programs.why_not_recorded(key)
         programs.store(key, runs(key), key)
-    assert not programs.worth_recording("new")
+    assert programs.why_not_recorded("new")
 
 
 def test_all_changed_guards_are_named() -> None:

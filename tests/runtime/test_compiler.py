@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from opaque import OPAQUE
 from programs import S, call, native, program
 
 import eagerdecomp as ed
 from eagerdecomp.errors import ProgramError
 from eagerdecomp.runtime.cache import OpPrograms, ProgramCache
 from eagerdecomp.runtime.compiler import install_program
+from eagerdecomp.tracing.recorder import Recorder
 
 aten = torch.ops.aten
 
@@ -112,3 +114,23 @@ def test_an_error_of_a_kernel_does_not_remove_the_program() -> None:
         with pytest.raises(RuntimeError, match="sigmoid"):
             table.programs["key"]("no tensor")
     torch.testing.assert_close(table.programs["key"](torch.zeros(1)), torch.tensor([0.25]))
+
+
+def test_a_rule_of_too_many_kernel_calls_runs_without_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eagerdecomp.runtime.record_call.MOST_KERNEL_CALLS", 10)
+    recorded = []
+    record = Recorder.recording
+    monkeypatch.setattr(Recorder, "recording", lambda self, result: recorded.append(1) or record(self, result))
+
+    @ed.register_decomposition(OPAQUE)
+    def long(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(x.dim()):
+            x = torch.sin(x)
+        return x
+
+    with ed.EagerDecompMode(ed.core_aten(), rules=[long], cache=ed.ProgramCache()) as mode:
+        for ndim in (10, 11, 11, 11, 10):
+            OPAQUE(torch.ones((1,) * ndim))
+        counts = mode.stats()[OPAQUE]
+    assert (counts.misses, counts.bypassed, counts.hits, len(recorded)) == (1, 3, 1, 2)
+    assert counts.why_bypassed == "its program would have more than 10 kernel calls"
