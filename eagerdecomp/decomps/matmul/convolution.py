@@ -410,7 +410,7 @@ def _im2col(
     """Return the columns: a copy of a view of the padded image with all windows."""
     shape = self.shape
     rank = len(shape)
-    if not self.dtype.is_floating_point or not self.numel() or rank < 3 or rank > 4:
+    if not self.dtype.is_floating_point or rank < 3 or rank > 4 or not all(shape[-3:]):
         return NotImplemented
     if not len(kernel_size) == len(dilation) == len(padding) == len(stride) == 2:
         return NotImplemented
@@ -421,6 +421,8 @@ def _im2col(
     columns = (shape[-1] + 2 * beside - column_step * (wide - 1) - 1) // across + 1
     if rows < 1 or columns < 1:
         return NotImplemented
+    if not self.numel():  # the columns, and the padded image, may be larger than any memory
+        return aten.full.default([0, shape[-3] * tall * wide, rows * columns], 0, dtype=self.dtype, device=self.device)
     padded = aten.constant_pad_nd.default(self, [beside, beside, above, above]) if above or beside else self
     *outer, row, column = padded.stride()
     strides = [*outer, row_step * row, column_step * column, down * row, across * column]

@@ -117,6 +117,8 @@ def _eye_of_two_sizes(
     if layout not in (None, torch.strided) or pin_memory:
         return NotImplemented  # type: ignore[no-any-return]
     dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not n or not m:  # the other size may be one that no memory holds
+        return aten.full.default([n, m], 0, dtype=dtype, device=device)  # type: ignore[no-any-return]
     row, column = (aten.arange.start_step(0, size, 1, dtype=torch.int64, device=device) for size in (n, m))
     return in_type(aten.eq.Tensor(aten.unsqueeze.default(row, 1), column), dtype)
 

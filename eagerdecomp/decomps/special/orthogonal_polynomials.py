@@ -127,8 +127,16 @@ def _hyperbolic(kind: _Kind, y: TensorExpr, n: TensorExpr, order: Tensor, larges
 
 #: Returns the coefficients of the recurrence for an argument and step: of the last value, and of the one before (subtracted).
 Next = Callable[[TensorExpr, int], "tuple[TensorExpr, int]"]
+#: Number of steps after which a recurrence reads whether eager has stopped for all values. Lower orders read nothing.
+_STEPS_WITHOUT_READ = 256
 #: Eager's highest orders of Hermite polynomials.
 _HERMITE_LIMITS = {torch.float32: 128, torch.float64: 512}
+
+
+def _ended(values: TensorExpr, constant: Tensor) -> bool:
+    """Return whether all values are NaN or constant. Eager's loops end there, so that it takes any order."""
+    ended = aten.logical_or.default(aten.isnan.default(values.tensor), constant)
+    return bool(aten._local_scalar_dense.default(aten.all.default(ended)))
 
 
 def _recurrence(
@@ -136,9 +144,18 @@ def _recurrence(
     following: Next,
     *,
     divided: bool = False,
+    constant: Callable[[TensorExpr], Tensor] | None = None,
     limits: dict[torch.dtype, int] | None = None,
 ) -> Formula:
-    """Return a formula by recurrence. `divided`: values are divided by their order. `limits`: the highest orders in eager."""
+    """Return a formula by recurrence.
+
+    Args:
+        first: returns the polynomial of order 1.
+        following: returns the coefficients of a step.
+        divided: whether values are divided by their order.
+        constant: returns where polynomials of all orders have the same value, up to their sign.
+        limits: the highest orders in eager.
+    """
 
     def formula(x: TensorExpr, order: Tensor, top: int | None) -> TensorExpr:
         if top is None:
@@ -147,6 +164,9 @@ def _recurrence(
         previous, last = _ones(x), first(x)
         result = _select(aten.eq.Scalar(order, 0), previous, last)
         for step in range(1, top if limit is None else min(top, limit)):
+            if constant is not None and step % _STEPS_WITHOUT_READ == 0 and _ended(last, constant(x)):
+                result = _select(aten.gt.Scalar(order, step), last, result)
+                break
             factor, times = following(x, step)
             value = _product_less(factor, last, previous * times)
             previous, last = last, value / (step + 1) if divided else value
@@ -158,12 +178,16 @@ def _recurrence(
     return formula
 
 
+def _is_one(x: TensorExpr) -> Tensor:
+    return aten.eq.Scalar(aten.abs.default(x.tensor), 1)  # type: ignore[no-any-return]
+
+
 def _legendre(by_recurrence: Formula) -> Formula:
     """Return a formula with eager's special case: at 1 and -1 the value is 1 or -1."""
 
     def formula(x: TensorExpr, order: Tensor, top: int | None) -> TensorExpr:
         result = by_recurrence(x, order, top)
-        end = aten.logical_and.default(aten.eq.Scalar(aten.abs.default(x.tensor), 1), aten.ge.Scalar(order, 0))
+        end = aten.logical_and.default(_is_one(x), aten.ge.Scalar(order, 0))
         negative = aten.logical_and.default(aten.lt.Scalar(x.tensor, 0), _odd(order).tensor)
         ones = _ones(x)
         return _select(end, _select(negative, -ones, ones), result)
@@ -176,8 +200,12 @@ _FORMULAS: dict[str, Formula] = {
     **{f"shifted_chebyshev_polynomial_{name}": _chebyshev(kind, True, 4 if name == "w" else 6) for name, kind in _KINDS.items()},
     "hermite_polynomial_h": _recurrence(lambda x: x + x, lambda x, k: (x + x, 2 * k), limits=_HERMITE_LIMITS),
     "hermite_polynomial_he": _recurrence(lambda x: x * 1, lambda x, k: (x, k), limits=_HERMITE_LIMITS),
-    "laguerre_polynomial_l": _recurrence(lambda x: 1 - x, lambda x, k: (1 - x + 2 * k, k), divided=True),
-    "legendre_polynomial_p": _legendre(_recurrence(lambda x: x * 1, lambda x, k: (x * (2 * k + 1), k), divided=True)),
+    "laguerre_polynomial_l": _recurrence(
+        lambda x: 1 - x, lambda x, k: (1 - x + 2 * k, k), divided=True, constant=lambda x: aten.eq.Scalar(x.tensor, 0)
+    ),
+    "legendre_polynomial_p": _legendre(
+        _recurrence(lambda x: x * 1, lambda x, k: (x * (2 * k + 1), k), divided=True, constant=_is_one)
+    ),
 }
 
 
