@@ -161,12 +161,12 @@ def differing(wrong: Wrong, ops: ed.OpSet) -> str:
         found = difference(wrong.op, wrong.args, wrong.kwargs, want, have, wrong.op)
         if found is not None:
             return f"{wrong}\n    {found}"
-        if _text(have.error) != _text(want.error):
+        if error_text(have.error) != error_text(want.error):
             return f"{wrong}\n    eager {want.error}\n    mode  {have.error}"
     return ""
 
 
-def _text(error: Exception | None) -> str:
+def error_text(error: Exception | None) -> str:
     return str(error).partition("\nException raised from")[0]
 
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from on_core import CORE  # noqa: E402
 from opaque import OPAQUE, opaque_rule  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
+from conformance.python_calls import python_calls  # noqa: E402
 
 pytestmark = pytest.mark.full
 
@@ -112,23 +112,6 @@ def test_memory_does_not_grow_over_repeats(name: str) -> None:
     assert blocks < 40 * times, f"{blocks} more blocks"
 
 
-def work_of(run: Callable[[], Any]) -> int:
-    """How many functions of Python `run` calls."""
-    calls = 0
-
-    def count(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        run()
-    finally:
-        sys.setprofile(before)
-    return calls
-
-
 @pytest.mark.parametrize("hook", [None, lambda graph, inputs: graph])
 def test_the_work_to_record_and_compile_a_program_is_linear(hook: Any) -> None:
     def work(kernels: int) -> list[int]:
@@ -139,7 +122,7 @@ def test_the_work_to_record_and_compile_a_program_is_linear(hook: Any) -> None:
             return x
 
         with ed.EagerDecompMode(ed.Backend("long", CORE, compile=hook), rules=[long], cache=ed.ProgramCache()):
-            return [work_of(lambda: OPAQUE(X)) for _ in range(20 if hook else 4)]
+            return [python_calls(lambda: OPAQUE(X)) for _ in range(20 if hook else 4)]
 
     work(10)
     small, middle, large = work(40), work(80), work(160)
@@ -152,7 +135,7 @@ def test_the_work_of_a_call_is_linear_in_the_number_of_its_tensors() -> None:
     def work(count: int) -> list[int]:
         numbers = [torch.tensor(float(one)) for one in range(count)]
         with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
-            return [work_of(lambda: torch.stack(numbers)) for _ in range(4)]
+            return [python_calls(lambda: torch.stack(numbers)) for _ in range(4)]
 
     work(10)
     for one, two, four in zip(work(40), work(80), work(160), strict=True):
@@ -177,7 +160,7 @@ LONGER: dict[str, Callable[[int], Any]] = {
 def test_the_work_of_a_call_does_not_grow_with_its_sizes(name: str) -> None:
     def work(size: int) -> int:
         with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
-            return sum(work_of(lambda: LONGER[name](size)) for _ in range(3))
+            return sum(python_calls(lambda: LONGER[name](size)) for _ in range(3))
 
     work(100)
     few, many = work(200), work(20_000)
@@ -188,7 +171,7 @@ def test_the_work_of_a_call_does_not_depend_on_earlier_shapes() -> None:
     FakeTensorMode.cache_clear()  # torch caches the results per process, so shapes of earlier tests would cost less
     cache = ed.ProgramCache(limit_per_op=10_000)
     with ed.EagerDecompMode(CORE, rules=[opaque_rule], cache=cache):
-        work = [work_of(lambda size=size: OPAQUE(torch.ones(size))) for size in range(1, 300)]  # type: ignore[misc]
-        warm = [work_of(lambda size=size: OPAQUE(torch.ones(size))) for size in (2, 150, 299)]  # type: ignore[misc]
+        work = [python_calls(lambda size=size: OPAQUE(torch.ones(size))) for size in range(1, 300)]  # type: ignore[misc]
+        warm = [python_calls(lambda size=size: OPAQUE(torch.ones(size))) for size in (2, 150, 299)]  # type: ignore[misc]
     assert max(work[200:]) <= 1.2 * max(work[10:110]), (max(work[200:]), max(work[10:110]))
     assert max(warm) <= min(warm) + 40
