@@ -26,7 +26,6 @@ from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program.ir import KernelCall, Slot
 from eagerdecomp.program.key import Guard, guard, has_all_facts_fixed, parameter_name, reading
 from eagerdecomp.program.symbolic_sizes import Expression, TrackedInt, TrackedSizes, plain, traced_in
-from eagerdecomp.rules.no_route import NoRoute
 
 __all__ = ["Reads", "ObservedReads", "Values"]
 
@@ -230,16 +229,9 @@ class Reads(TorchFunctionMode):
             fact = _FACTS.get(func)
             if self._of_user and func in _UNKEYED:
                 self.unkeyed = f"reads {getattr(func, '__qualname__', None) or func}, which no guard can cover"
-            try:
-                if fact is not None:
-                    return self._read_fact(fact, func, args, kwargs or {})
-                return self._call_function(func, args, kwargs or {})
-            except NoRoute:
-                raise
-            except BaseException:
-                # A rule may catch the error and branch on it.
-                self.read_everything(f"saw an error of {func}")
-                raise
+            if fact is not None:
+                return self._read_fact(fact, func, args, kwargs or {})
+            return self._call_function(func, args, kwargs or {})
 
     def _read_fact(self, fact: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         tensor = args[0] if args else next(iter(kwargs.values()))

@@ -101,6 +101,18 @@ def test_exit_of_the_last_mode_restores_torchs_methods() -> None:
     assert methods() == before
 
 
+def test_a_mode_that_cannot_be_entered_leaves_torchs_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, mode = methods(), meeting()
+
+    def refused(self: ed.EagerDecompMode) -> ed.EagerDecompMode:
+        raise MemoryError
+
+    monkeypatch.setattr(ed.EagerDecompMode.__base__, "__enter__", refused)
+    with pytest.raises(MemoryError), mode:
+        pass
+    assert methods() == before
+
+
 # -- FSDP's copies ---------------------------------------------------------------------------------------------------------------
 
 

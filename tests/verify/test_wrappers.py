@@ -112,6 +112,24 @@ def test_an_unbounded_number_of_kinds_is_not_verified_at_each_first_call() -> No
     assert 64 <= mode.verified.calls <= 64 + 11
 
 
+def test_ops_that_use_a_kernels_result_may_have_its_strides() -> None:
+    def by_columns(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return torch.sum(self, *args, **kwargs).t().contiguous().t()
+
+    transposed = torch.randn(4, 3, 5).transpose(0, 2)
+    with verifying_mode({"aten.sum.dim_IntList": by_columns}) as mode:
+        result = torch.nansum(transposed, 0)
+    assert not mode.verified.found
+    assert result.stride() != torch.nansum(transposed, 0).stride()
+
+    @ed.register_decomposition("aten.silu.default")
+    def by_columns_too(self: Tensor) -> Tensor:
+        return (self.t() * torch.sigmoid(self.t())).contiguous().t()
+
+    with pytest.raises(ed.DifferenceError, match="strides"), verifying_mode({}, rules=[by_columns_too]):
+        F.silu(torch.randn(3, 4))
+
+
 def test_torchs_own_kernels_are_not_verified() -> None:
     mode, x = ed.EagerDecompMode(CORE, verify=EVERY_CALL), torch.ones(3)
     with mode:
