@@ -52,14 +52,18 @@ def fake_mode_or_new(tensors: Iterable[Tensor]) -> FakeTensorMode:
 
 
 def in_mode_of_fakes(tensors: Iterable[Tensor]) -> AbstractContextManager[Any]:
-    """Return a context manager in which new tensors are fake: it enters the mode of these, unless a fake mode is active already."""
-    return nullcontext() if fake_mode_entered() else mode_of_fakes(tensors)
+    """Return a context manager in which new tensors are fake if one of these is: it enters its mode, unless one is active."""
+    found = None if fake_mode_entered() else next((tensor for tensor in tensors if isinstance(tensor, FakeTensor)), None)
+    return nullcontext() if found is None else found.fake_mode
 
 
 @contextmanager
 def fake_cache_off() -> Iterator[None]:
     """Return a context manager in which the active fake mode caches no results: a cached call does not resize its ``out=``."""
     mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    if mode is None:
+        yield
+        return
     before, mode.cache_enabled = mode.cache_enabled, False
     try:
         yield

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
+from eagerdecomp._torch.dispatcher import functional_trace_active
 from eagerdecomp._torch.fake import fake_cache_off, in_mode_of_fakes, needs_data
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
@@ -99,6 +100,7 @@ class Engine:
         self.cache = cache if cache is not None else shared_cache(owner)
         self.planner = planner_of(backend, user.values(), fakes=fakes)
         self._watch = watch
+        self._fakes = fakes
         self._engine_for_fakes: Engine | None = None
         self._make_engine_for_fakes = functools.partial(
             Engine, backend, user.values(), ProgramCache(), on_unsupported, watch, host_random, fakes=True
@@ -121,7 +123,7 @@ class Engine:
     # -- fake tensors ----------------------------------------------------------------------------------------------------
 
     def run_on_fakes(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Run a call on fake tensors, or one that makes a tensor while a fake mode is active.
+        """Run a call on fake tensors, or one that makes a tensor while a fake mode is active; or one whose rule cannot read data.
 
         The mode of the fake tensors is active, so tensors that a rule makes are fake too. Another engine has the handlers of such
         calls, so they share no program and no constant with calls on real tensors. They use torch's kernels, because the backend's
@@ -158,12 +160,19 @@ class Engine:
     ) -> Any:
         """Raise for a call without a route, or count it, warn, and run `native`.
 
+        If its rules could not read data, because its tensors have none or are traced, it runs as on fake tensors.
+
         Raises:
             UnsupportedOpError: unless `on_unsupported` is ``"fallback"``.
             Exception: eager's error, if eager refuses the call too.
         """
         # An op that writes several tensors may have written some of them, and would write them twice if it ran again.
         begun = writes_several(entry.op) and not entry.routeless
+        tensors = tensors_in([*args, *kwargs.values()])
+        is_data_hidden = functional_trace_active() or (tensors and all(one.is_meta for one in tensors))
+        if is_data_hidden and not begun and not self._fakes:
+            entry.calls -= 1  # it is counted there
+            return self.run_on_fakes(entry.op, args, kwargs)
         if self.on_unsupported == "error" or begun or lacks_workspace(entry.op, args, kwargs):
             refuse(entry.op, args, kwargs)
             self._remember(entry, args, kwargs, failure)

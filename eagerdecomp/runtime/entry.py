@@ -63,7 +63,7 @@ class Entry:
         self.declined = 0  # calls that a predicate left to the rules
         self.host_random = 0  # random calls of data loading code, run natively
         self.other_numbers = 0  # decomposed random calls whose random numbers may differ from eager's
-        self.shapes_only = 0  # calls on fake tensors whose rule reads data, run by the fake tensors' mode
+        self.shapes_only = 0  # calls on fake, meta or traced tensors whose rule reads data, run without rules
         self.direct = decision.kernel is not None or decision.passthrough
         # A call has no tensor arguments, and its handler makes tensors by more than one kernel of torch. So while a fake mode is
         # active, `Engine.run_on_fakes` must run it, though nothing in the call is fake.

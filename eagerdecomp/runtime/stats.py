@@ -34,8 +34,8 @@ class OpStats:
             ``host_random="native"``.
         other_numbers: decomposed calls of a random op whose random numbers may differ from those that eager draws from the same
             generator state.
-        shapes_only: calls on fake tensors whose rule reads data, which a fake tensor does not have. The mode of the fake tensors
-            ran them, without a rule.
+        shapes_only: calls whose rule reads data, on fake or meta tensors, which have none, or on tensors that `make_fx` traces.
+            They ran without a rule.
 
     Examples:
         >>> import torch

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from sampled import part_of
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -204,9 +205,9 @@ def test_a_training_step_on_fake_tensors(order: str) -> None:
     assert mode.stats().total.shapes_only == 0
 
 
-def test_calls_whose_rules_read_data_are_counted() -> None:
+@pytest.mark.parametrize("x", [FakeTensorMode().from_tensor(X), X.to("meta")], ids=["fake", "meta"])
+def test_calls_whose_rules_read_data_are_counted(x: Tensor) -> None:
     mode = ed.EagerDecompMode(CORE)
-    x = FakeTensorMode().from_tensor(X)
     with mode:
         for _ in range(2):
             torch.linalg.eigvals(x)
@@ -220,14 +221,32 @@ def test_calls_whose_rules_read_data_are_counted() -> None:
     assert total.calls == total.direct + total.decomposed + total.shapes_only
 
 
-def test_an_op_without_a_route_raises_for_fake_tensors_too() -> None:
-    x = FakeTensorMode().from_tensor(X)
+@pytest.mark.parametrize("x", [FakeTensorMode().from_tensor(X), X.to("meta")], ids=["fake", "meta"])
+def test_an_op_without_a_route_raises_for_tensors_without_data_too(x: Tensor) -> None:
     with ed.EagerDecompMode(ed.infra()), pytest.raises(ed.UnsupportedOpError, match=r"aten\.exp\.default"):
         x.exp()
     mode = ed.EagerDecompMode(ed.infra(), on_unsupported="fallback")
     with mode, pytest.warns(UserWarning, match="runs natively"):
         assert x.exp().shape == x.shape
     assert mode.stats().gaps == {"aten.exp.default": 1}
+
+
+READING: dict[str, Callable[[Tensor], Any]] = {
+    "eig": torch.linalg.eig,
+    "histc": torch.histc,
+    "inv": torch.linalg.inv,
+    "lstsq": lambda x: torch.linalg.lstsq(x, x).solution,
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_calls_whose_rules_read_data_run_on_meta_tensors_and_are_traced(name: str) -> None:
+    function, x = READING[name], X + 2 * torch.eye(4)
+    with ed.EagerDecompMode(CORE):
+        on_meta, graph = function(x.to("meta")), make_fx(function)(x)
+    for result, expected, traced in zip(*map(tree_leaves, (on_meta, function(x), graph(x))), strict=True):
+        assert (result.shape, result.dtype, result.device.type) == (expected.shape, expected.dtype, "meta")
+        torch.testing.assert_close(traced, expected)
 
 
 #: Calls that a program or a kept constant may serve. Most make a tensor from none.
