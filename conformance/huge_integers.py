@@ -73,7 +73,7 @@ def huge_calls(name: str) -> list[Wrong]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a call raised, "" for nothing, and what it cost: CPU seconds, bytes, and calls of Python functions."""
+    """An error of a call, "" for none, and its cost: CPU seconds, bytes, and calls of Python functions."""
 
     raised: str
     seconds: float

@@ -49,7 +49,7 @@ SLACK, MORE = (400, 100_000), 0.3  # allowed besides, and as a part of what a sm
 
 @dataclass(frozen=True)
 class Work:
-    """What Python does in a call: calls of functions, and the most bytes of objects."""
+    """The work of Python in a call: calls of functions, and the most bytes of objects."""
 
     calls: int
     bytes: int

@@ -14,7 +14,7 @@ __all__ = ["HOST_RANDOM", "OTHER_NUMBERS", "OpStats", "Stats", "count_by_packet"
 HOST_RANDOM = "random calls of data loading, run natively"
 OTHER_NUMBERS = "random calls with other numbers than eager"
 
-_SHAPES_ONLY = "calls on fake tensors whose rules read data, so that only shapes were computed"
+_SHAPES_ONLY = "calls whose rules read data, on fake, meta or traced tensors, for which the op itself ran"
 
 
 @dataclass(frozen=True)
