@@ -541,8 +541,10 @@ def _remainder(c: BoundCall) -> Any:
 
 
 def _in_two_steps(c: BoundCall) -> Any:
-    least = c.self if c.min is None else torch.maximum(c.self, c.min)
-    return cast_like(least if c.max is None else torch.minimum(least, c.max), c.eager())
+    found = c.eager()
+    least = c.self.to(found.dtype)  # first, or a 0-dim bound would be cast to the dtype of `self` alone
+    least = least if c.min is None else torch.maximum(least, c.min)
+    return cast_like(least if c.max is None else torch.minimum(least, c.max), found)
 
 
 def _number(c: BoundCall) -> Tensor:

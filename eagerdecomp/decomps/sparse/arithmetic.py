@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import op_called
-from eagerdecomp.decomps.sparse.compressed import as_coo, is_matrix, with_compressed_values
+from eagerdecomp.decomps.sparse.compressed import as_coo, is_compressed, is_matrix, of_coo, with_compressed_values
 from eagerdecomp.decomps.sparse.conversions import gathered
 from eagerdecomp.decomps.sparse.parts import (
+    OF_SPARSE,
     add_to_dense,
     coalesced,
     flat_indices,
@@ -91,6 +92,10 @@ def _can_add(self: Tensor, other: Any, alpha: Any) -> bool:
 
 
 def _added(self: Any, other: Any, alpha: Any, sign: int) -> Any:
+    if is_matrix(self) and is_matrix(other):
+        known = self.layout is other.layout is torch.sparse_csr and self.dtype is other.dtype and self.dtype in OF_SPARSE
+        found = _added(as_coo(self), as_coo(other), alpha, sign) if known and sign > 0 else NotImplemented
+        return found if found is NotImplemented else of_coo(found, self.layout)
     if is_matrix(other) and isinstance(self, Tensor) and self.layout is torch.strided:
         other = as_coo(other)
     if not _coo_or_strided(self, other) or not _can_add(self, other, alpha) or (sign < 0 and self.dtype is torch.bool):
@@ -145,14 +150,15 @@ def _is_number(value: Any) -> bool:
 
 def _times_number(self: Tensor, other: Any) -> Any:
     """Multiply the values as a tensor with dimensions: a 0-dim sparse tensor promotes like one with dimensions."""
-    values = aten._values.default(self)
+    compressed = is_compressed(self)
+    values = aten.values.default(self) if compressed else aten._values.default(self)
     dtype = torch.result_type(self, other)
     if isinstance(other, Tensor):
         other = retyped(other, dtype)
         found = aten.mul.Tensor(retyped(values, dtype), other)
     else:
         found = aten.mul.Scalar(retyped(values, dtype), other)
-    return with_values(self, found)
+    return with_compressed_values(self, found) if compressed else with_values(self, found)
 
 
 def _times_dense(self: Tensor, dense: Tensor) -> Any:
@@ -238,8 +244,8 @@ def _times_sparse(self: Tensor, other: Tensor) -> Any:
 
 
 def _product(self: Any, other: Any) -> Any:
-    if is_matrix(self) and _is_number(other):
-        return with_compressed_values(self, _times_number(as_coo(self), other)._values())
+    if is_compressed(self) and _is_number(other):
+        return _times_number(self, other)
     if not _coo_or_strided(self, other):
         return NotImplemented
     if is_coo(self) and _is_number(other):
@@ -351,6 +357,8 @@ _WITHOUT_IN_PLACE = ("isinf", "isnan", "isneginf", "isposinf", "signbit")
 
 def _of_each(dense: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if is_compressed(self) and dense is not aten.nan_to_num.default:
+            return with_compressed_values(self, dense(aten.values.default(self)))
         if not is_coo(self):
             return NotImplemented
         self = coalesced(self)
@@ -361,9 +369,10 @@ def _of_each(dense: Callable[..., Any]) -> Callable[..., Any]:
 
 def _of_each_in_place(dense: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if not is_coo(self) or not self.is_coalesced():
+        compressed = is_compressed(self) and dense is not aten.nan_to_num_.default
+        if not compressed and not (is_coo(self) and self.is_coalesced()):
             return NotImplemented
-        dense(aten._values.default(self), *args, **kwargs)
+        dense(aten.values.default(self) if compressed else aten._values.default(self), *args, **kwargs)
         return self
 
     return run
@@ -379,7 +388,7 @@ for _name in OF_COALESCED:
 
 @rule("aten.neg.default", source="sparse")
 def _neg(self: Tensor) -> Any:
-    if is_matrix(self):
+    if is_compressed(self):
         return with_compressed_values(self, aten.neg.default(aten.values.default(self)))
     return with_values(self, aten.neg.default(aten._values.default(self))) if is_coo(self) else NotImplemented
 

@@ -1,7 +1,7 @@
 """Compressed sparse matrices (CSR, CSC): row ends, column indices and values; for CSC with rows and columns exchanged.
 
-Ops with a dense result convert to COO. Ops that keep the layout work on the values. Batches of matrices, dense dimensions and
-blocks (BSR, BSC) have no rules.
+Ops with a dense result convert to COO. Ops that keep the layout work on the values. For batches of matrices, dense dimensions and
+blocks (BSR, BSC), only functions of each element and the conversion to a dense tensor have rules.
 """
 
 from __future__ import annotations
@@ -15,9 +15,26 @@ from torch import Tensor
 from eagerdecomp.decomps.sparse.parts import coalesced, make_coo, retyped
 from eagerdecomp.rules.rule import rule
 
-__all__ = ["as_coo", "compressed_parts", "is_matrix", "make_compressed", "of_coo", "with_compressed_values"]
+__all__ = [
+    "as_coo",
+    "compressed_parts",
+    "is_compressed",
+    "is_matrix",
+    "make_compressed",
+    "of_coo",
+    "unblocked",
+    "with_compressed_values",
+]
 
 aten = torch.ops.aten
+
+
+_BY_ROWS, _BLOCKED = (torch.sparse_csr, torch.sparse_bsr), (torch.sparse_bsr, torch.sparse_bsc)
+
+
+def is_compressed(value: Any) -> bool:
+    """Return whether a value is a compressed tensor: CSR, CSC, BSR or BSC, also with batch or dense dimensions."""
+    return isinstance(value, Tensor) and value.layout in (torch.sparse_csr, torch.sparse_csc, *_BLOCKED)
 
 
 def is_matrix(value: Any) -> bool:
@@ -28,7 +45,7 @@ def is_matrix(value: Any) -> bool:
 
 def compressed_parts(self: Tensor) -> tuple[Any, Any, Any]:
     """Return the row ends (starting with 0), the column indices and the values; for CSC, the column ends and the row indices."""
-    if self.layout is torch.sparse_csr:
+    if self.layout in _BY_ROWS:
         return aten.crow_indices.default(self), aten.col_indices.default(self), aten.values.default(self)
     return aten.ccol_indices.default(self), aten.row_indices.default(self), aten.values.default(self)
 
@@ -48,11 +65,29 @@ def with_compressed_values(self: Tensor, values: Tensor) -> Any:
 
 
 def as_coo(self: Tensor) -> Any:
-    """Return the matrix in COO layout. Indices are in order for CSR."""
+    """Return the matrix in COO layout. Indices are in order for CSR.
+
+    With blocks, it is the matrix of the blocks, whose dimensions follow as dense ones.
+    """
     ends, places, values = compressed_parts(self)
-    rows = self.layout is torch.sparse_csr
-    indices = aten._convert_indices_from_csr_to_coo.default(ends, places, transpose=not rows)
-    return make_coo(self.shape, retyped(indices, torch.int64), values, rows)
+    by_rows, batch = self.layout in _BY_ROWS, ends.dim() - 1
+    indices = aten._convert_indices_from_csr_to_coo.default(ends, places, transpose=not by_rows)
+    inner = list(values.shape[batch + 1 :])
+    size = list(self.shape[: batch + 2])
+    if self.layout in _BLOCKED:
+        size[-2:] = [size[-2] // inner[0], size[-1] // inner[1]]
+    if batch:
+        values = aten.reshape.default(values, [places.numel(), *inner])
+    return make_coo([*size, *inner], retyped(indices, torch.int64), values, by_rows)
+
+
+def unblocked(self: Tensor, cells: Tensor) -> Any:
+    """Return the dense form of a tensor from the dense form of `as_coo`."""
+    if self.layout not in _BLOCKED:
+        return cells
+    at, rank = cells.dim() - 4 - self.dense_dim(), cells.dim()
+    order = [*range(at), at, at + 2, at + 1, at + 3, *range(at + 4, rank)]
+    return aten.reshape.default(aten.permute.default(cells, order), list(self.shape))
 
 
 def of_coo(self: Tensor, layout: torch.layout) -> Any:

@@ -12,9 +12,11 @@ from torch import Tensor
 from eagerdecomp.decomps.sparse.compressed import (
     as_coo,
     compressed_parts,
+    is_compressed,
     is_matrix,
     make_compressed,
     of_coo,
+    unblocked,
     with_compressed_values,
 )
 from eagerdecomp.decomps.sparse.parts import (
@@ -49,11 +51,10 @@ def _coalesce(self: Tensor) -> Any:
 @rule("aten._to_dense.default", takes_sparse=True)
 def _to_dense(self: Tensor, dtype: torch.dtype | None = None, masked_grad: bool | None = None) -> Any:
     """Add every stored element to a tensor of zeros."""
-    if is_matrix(self) and dtype is None:
-        self = as_coo(self)
-    if not is_coo(self) or dtype is not None:
+    stored = as_coo(self) if is_compressed(self) else self
+    if not is_coo(stored) or dtype is not None:
         return NotImplemented
-    return add_to_dense(aten.full.default(list(self.shape), 0, dtype=self.dtype, device=self.device), self)
+    return unblocked(self, add_to_dense(aten.full.default(list(stored.shape), 0, dtype=self.dtype, device=self.device), stored))
 
 
 def _sparsified(self: Tensor, sparse_dim: int) -> Any:
@@ -125,7 +126,7 @@ def _to_csc(self: Tensor, dense_dim: int | None = None) -> Any:
 
 @rule("aten.clone.default", source="sparse")
 def _clone(self: Tensor, *, memory_format: Any = None) -> Any:
-    if is_matrix(self) and memory_format in (None, torch.preserve_format):
+    if is_compressed(self) and memory_format in (None, torch.preserve_format):
         return with_compressed_values(self, aten.clone.default(aten.values.default(self)))
     if not is_coo(self) or memory_format not in (None, torch.preserve_format):
         return NotImplemented
@@ -144,7 +145,7 @@ def _to_copy(
     memory_format: Any = None,
 ) -> Any:
     plain = not pin_memory and memory_format in (None, torch.preserve_format)
-    if is_matrix(self) and plain and layout in (None, self.layout):
+    if is_compressed(self) and plain and layout in (None, self.layout):
         ends, places, values = (aten._to_copy.default(one, device=device) for one in compressed_parts(self))
         return make_compressed(ends, places, values if dtype is None else retyped(values, dtype), self.shape, self.layout)
     if not is_coo(self) or layout not in (None, torch.sparse_coo) or pin_memory:
@@ -203,7 +204,7 @@ def _empty_like(
 ) -> Any:
     if memory_format is not None or pin_memory:
         return NotImplemented
-    if is_matrix(self) and layout in (None, self.layout):
+    if is_compressed(self) and layout in (None, self.layout):
         _, _, values = compressed_parts(self)
         return with_compressed_values(self, aten.empty_like.default(values, dtype=dtype, device=device))
     if not is_coo(self):
@@ -216,14 +217,14 @@ def _empty_like(
 
 @rule("aten.zeros_like.default", source="sparse")
 def _zeros_like(self: Tensor, **options: Any) -> Any:
-    """Return no elements, also of a compressed matrix."""
-    if not is_matrix(self):
+    """Return no elements, also of a compressed tensor."""
+    if not is_compressed(self):
         return _empty_like(self, **options)
     if options.get("layout") not in (None, self.layout) or options.get("pin_memory"):
         return NotImplemented
     ends, places, values = (aten.full_like.default(one, 0) for one in compressed_parts(self))
     dtype, device = options.get("dtype"), options.get("device")
-    places, values = aten.slice.Tensor(places, 0, 0, 0), aten.slice.Tensor(values, 0, 0, 0)
+    places, values = (aten.slice.Tensor(one, ends.dim() - 1, 0, 0) for one in (places, values))
     return make_compressed(ends, places, aten._to_copy.default(values, dtype=dtype, device=device), self.shape, self.layout)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "OF_SPARSE",
     "add_to_dense",
     "coalesced",
     "flat_indices",
@@ -30,6 +31,9 @@ __all__ = [
 ]
 
 aten = torch.ops.aten
+
+#: The dtypes that eager's kernels for compressed matrices, and for products of two sparse ones, support.
+OF_SPARSE = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 def is_coo(value: Any) -> bool:

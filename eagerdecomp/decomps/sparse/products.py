@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.sparse.compressed import as_coo, is_matrix
+from eagerdecomp.decomps.sparse.compressed import as_coo, is_matrix, of_coo
 from eagerdecomp.decomps.sparse.parts import (
+    OF_SPARSE,
     coalesced,
     flat_indices,
     is_coo,
@@ -62,7 +63,6 @@ _NUMBERS = (
     *(torch.float32, torch.float64, torch.complex64, torch.complex128),
     *(torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
 )
-_SPARSE_BY_SPARSE = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 def _fits(mat1: Tensor, mat2: Tensor, *others: Tensor) -> bool:
@@ -73,14 +73,14 @@ def _fits(mat1: Tensor, mat2: Tensor, *others: Tensor) -> bool:
 def _fits_compressed(mat1: Tensor, mat2: Tensor, *others: Tensor) -> bool:
     """Return whether eager multiplies a compressed matrix by a dense one."""
     plain = all(one.layout is torch.strided and one.dtype is mat1.dtype for one in (mat2, *others))
-    return plain and mat2.dim() == 2 and mat1.shape[1] == mat2.shape[0] and mat1.dtype in _SPARSE_BY_SPARSE
+    return plain and mat2.dim() == 2 and mat1.shape[1] == mat2.shape[0] and mat1.dtype in OF_SPARSE
 
 
 def _by_compressed(self: Tensor, matrix: Tensor) -> Any:
     """Return the product of a dense matrix and a compressed one."""
     if self.layout is not torch.strided or self.dim() != 2 or self.shape[1] != matrix.shape[0]:
         return NotImplemented
-    if self.dtype is not matrix.dtype or self.dtype not in _SPARSE_BY_SPARSE:
+    if self.dtype is not matrix.dtype or self.dtype not in OF_SPARSE:
         return NotImplemented
     return aten.clone.default(_mm(self, as_coo(matrix)), memory_format=torch.contiguous_format)
 
@@ -126,6 +126,9 @@ def _addmm_in_place(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, 
 
 @rule("aten.mm.default", source="sparse")
 def _mm(self: Tensor, mat2: Tensor) -> Any:
+    if is_matrix(self) and is_matrix(mat2) and self.layout is mat2.layout:
+        found = _mm(as_coo(self), as_coo(mat2))
+        return found if found is NotImplemented else of_coo(found, torch.sparse_csr)
     if is_matrix(self) and mat2.layout is torch.strided:
         if not _fits_compressed(self, mat2):
             return NotImplemented
@@ -135,7 +138,7 @@ def _mm(self: Tensor, mat2: Tensor) -> Any:
     if any(one.layout not in (torch.strided, torch.sparse_coo) for one in (self, mat2)):
         return NotImplemented
     both = is_coo(self) and is_coo(mat2)
-    if not _fits(self, mat2) or (both and self.dtype not in _SPARSE_BY_SPARSE):
+    if not _fits(self, mat2) or (both and self.dtype not in OF_SPARSE):
         return NotImplemented
     if is_coo(self):
         return _sparse_by_sparse(self, mat2) if is_coo(mat2) else _times(self, mat2)
@@ -257,7 +260,7 @@ def _sparse_by_sparse(self: Tensor, other: Tensor) -> Any:
 
 @rule("aten._sparse_sparse_matmul.default", takes_sparse=True)
 def _sparse_sparse_matmul(self: Tensor, other: Tensor) -> Any:
-    if not (is_coo(self) and is_coo(other)) or not _fits(self, other) or self.dtype not in _SPARSE_BY_SPARSE:
+    if not (is_coo(self) and is_coo(other)) or not _fits(self, other) or self.dtype not in OF_SPARSE:
         return NotImplemented
     return _sparse_by_sparse(self, other)
 

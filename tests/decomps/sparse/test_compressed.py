@@ -55,6 +55,9 @@ OF_ANY: dict[str, Callable[[Tensor], Any]] = {
     "sum": lambda a: a.sum(),
     "to a dense": lambda a: torch.ones(2, 3, dtype=a.dtype) + a,
     "to a dense in place": lambda a: torch.ones(2, 3, dtype=a.dtype).add_(a),
+    "to another": lambda a: torch.add(a, a.clone(), alpha=3),
+    "less another": lambda a: a - a.clone(),
+    "times its transpose": lambda a: (a @ a.t().to_sparse(layout=a.layout)).to_dense(),
 }
 
 
@@ -63,6 +66,26 @@ def test_an_op_is_eagers(name: str) -> None:
     for dtype in DTYPES:
         check_sparse(lambda: OF_ANY[name](csr().to(dtype)), times=1)  # noqa: B023 - called at once
     check_sparse(lambda: OF_ANY[name](coo().to_sparse_csc()), times=1)
+
+
+OF_VALUES: dict[str, Callable[[Tensor], Any]] = {
+    "to_dense": lambda a: a.to_dense(),
+    "sin": torch.sin,
+    "relu_": torch.relu_,
+    "nan_to_num": torch.nan_to_num,
+    **{name: OF_ANY[name] for name in ("clone", "neg", "sum", "times a number", "to another dtype", "zeros_like")},
+}
+
+
+@pytest.mark.parametrize("name", OF_VALUES)
+@pytest.mark.parametrize("layout", ["csr", "csc", "bsr", "bsc"])
+def test_a_function_of_values_is_eagers_with_batches_blocks_and_dense_dimensions(layout: str, name: str) -> None:
+    blocks = ((2, 1),) if layout.startswith("b") else ()
+    values = torch.tensor([[0, 1.5, 0, -2], [0, 0, 0, 0], [3, 0, -0.25, 0], [0, 0, 0.5, 0]])
+    batches, last = torch.stack([values, values * 2] * 3).view(2, 3, 4, 4), torch.stack([values, values * 2], -1)
+    for dense_dim, given in ((0, values), (0, batches), (0, torch.zeros(4, 4)), (1, last)):
+        sparse = getattr(given, f"to_sparse_{layout}")(*blocks, dense_dim=dense_dim)
+        check_sparse(lambda: OF_VALUES[name](sparse.clone()), times=1)  # noqa: B023 - called at once
 
 
 OTHERS: dict[str, Callable[[], Any]] = {
