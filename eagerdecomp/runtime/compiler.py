@@ -18,14 +18,10 @@ from eagerdecomp.program.passes import optimise
 from eagerdecomp.program.passes.buffer_reuse import has_writers, layouts_of, reuse
 from eagerdecomp.runtime.cache import OpPrograms
 
-__all__ = ["MOST_KERNEL_CALLS", "install_program"]
+__all__ = ["install_program"]
 
 # Hits before a program is compiled: compilation takes about as long as recording, so rare programs are evaluated instead.
 _HITS_BEFORE_CODEGEN = 1
-
-#: A longer recording becomes no program: its rule runs at each call. Compiling takes some 40 us per kernel call, all in the third
-#: call (0.4 s here), and a program some 450 bytes per kernel call (4.5 MB here) for each of an op's keys, 256 by default (1.2 GB).
-MOST_KERNEL_CALLS = 10_000
 
 
 def install_program(

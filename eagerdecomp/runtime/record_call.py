@@ -29,7 +29,7 @@ from eagerdecomp.rules.no_route import NoRoute, first_applicable
 from eagerdecomp.rules.result_checks import checked_kernel, checked_result
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import OpPrograms
-from eagerdecomp.runtime.compiler import MOST_KERNEL_CALLS, install_program
+from eagerdecomp.runtime.compiler import install_program
 from eagerdecomp.runtime.entry import Entry, Handler
 from eagerdecomp.runtime.sparse_calls import any_sparse, raise_if_no_sparse_kernel
 from eagerdecomp.tracing.recorder import MakesSparse, Recorder
@@ -91,8 +91,6 @@ class MissPath:
             return self.run_unrecorded(op, rules, entry, args, kwargs, "makes a sparse tensor")
         recording = recorder.recording(result)
         program, why = recording.program, recording.why_not
-        if program is not None and len(program.calls) > MOST_KERNEL_CALLS:
-            program, why = None, f"its program would have more than {MOST_KERNEL_CALLS:,} kernel calls"
         if program is None:
             entry.count_bypass(why)
             table.recording_failed(key, why)

@@ -42,6 +42,11 @@ _OURS = ("own", "schema")
 _NOTHING = nullcontext()
 
 
+#: A longer recording becomes no program: its rule runs at each call. Compiling takes some 40 us per kernel call, all in the third
+#: call (0.4 s here), and a program some 450 bytes per kernel call (4.5 MB here) for each of an op's keys, 256 by default (1.2 GB).
+MOST_KERNEL_CALLS = 10_000
+
+
 class MakesSparse(BaseException):
     """Raised if a recorded rule makes a sparse tensor, which no program supports. A `BaseException`, so that no rule catches it."""
 
@@ -351,10 +356,14 @@ class Recorder(DispatchMode):
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def _note(self, op: OpOverload, kernel: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        encoded = tuple([self._encode(arg) for arg in args])
-        named = tuple([(name, self._encode(value)) for name, value in kwargs.items()])
-        plain_args, plain_kwargs = [plain(arg) for arg in args], {name: plain(value) for name, value in kwargs.items()}
         facts = facts_of(op)
+        if len(self._calls) >= MOST_KERNEL_CALLS:
+            self._why_not = self._why_not or f"its program would have more than {MOST_KERNEL_CALLS:,} kernel calls"
+        # Without a program, only writes to arguments and reads of data matter. To note other calls would keep their results alive.
+        noted = not self._why_not or bool(facts.mutated)
+        encoded = tuple([self._encode(arg) for arg in args]) if noted else ()
+        named = tuple([(name, self._encode(value)) for name, value in kwargs.items()]) if noted else ()
+        plain_args, plain_kwargs = [plain(arg) for arg in args], {name: plain(value) for name, value in kwargs.items()}
         self._may_be_unwritten = self._may_be_unwritten or facts.allocates or facts.exchanges_memory
         try:
             result = kernel(*plain_args, **plain_kwargs)
@@ -374,6 +383,10 @@ class Recorder(DispatchMode):
         if reads_data(op, args):
             self._chain.data_reads += 1
             self._why_not = self._why_not or f"reads the data of a tensor ({op})"
+        if not noted:
+            if facts.reads_data:
+                self._calls.append(KernelCall(op, (), (), (), packed=False))
+            return result
         if not (facts.returns_alias or facts.returns_written) and any(
             id(value) in self._shared.slots for value in tensors_in(result)
         ):

@@ -117,7 +117,7 @@ def test_an_error_of_a_kernel_does_not_remove_the_program() -> None:
 
 
 def test_a_rule_of_too_many_kernel_calls_runs_without_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eagerdecomp.runtime.record_call.MOST_KERNEL_CALLS", 10)
+    monkeypatch.setattr("eagerdecomp.tracing.recorder.MOST_KERNEL_CALLS", 10)
     recorded = []
     record = Recorder.recording
     monkeypatch.setattr(Recorder, "recording", lambda self, result: recorded.append(1) or record(self, result))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -48,6 +49,25 @@ def test_a_recording_is_the_kernel_calls_in_order() -> None:
 def test_the_same_tensor_twice_has_one_slot() -> None:
     assert str(recorded(aten.addcmul.default, X, X, Y).parameters) == "(%0, %0, %1)"
     assert str(recorded(aten.stack.default, [X, Y, X]).parameters) == "([%0, %1, %0],)"
+
+
+def test_a_recording_that_can_be_no_program_keeps_no_results_alive() -> None:
+    made: list[Any] = []
+    alive: list[bool] = []
+
+    @decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        for step in range(4):
+            y = torch.sin(x)
+            if step == 1:
+                y.sum().item()
+            made.append(weakref.ref(y))
+            del y
+        alive.extend(one() is not None for one in made)
+        return x.clone()
+
+    assert record(aten.silu.default, X, rules=[silu])[0].program is None
+    assert alive == [True, True, False, False]
 
 
 def test_in_place_kernels_are_recorded_with_the_written_tensor_as_result() -> None:
