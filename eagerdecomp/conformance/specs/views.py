@@ -85,7 +85,8 @@ def _permute(draw: Draw) -> Call:
     left, order = list(range(made.dim())), []
     while left:
         order.append(left.pop(draw.pick("next", (*range(len(left)),))))
-    return Call([made, [dim - made.dim() if draw.flag("negative") else dim for dim in order]])
+    some = draw.flag("some negative")  # else none, which would be rare for many dims
+    return Call([made, [dim - made.dim() if some and draw.flag("negative") else dim for dim in order]])
 
 
 def _select(draw: Draw) -> Call:
