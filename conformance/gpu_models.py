@@ -111,7 +111,7 @@ class _Bottleneck(nn.Module):
         return F.relu(self.main(x) + self.aside(x))
 
 
-def _resnet50() -> nn.Module:
+def resnet50() -> nn.Module:
     layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(True), nn.MaxPool2d(3, 2, 1)]
     given = 64
     for number, count in enumerate((3, 4, 6, 3)):
@@ -151,6 +151,6 @@ MODELS = (
     Model("GPT-2 124M, 8 x 512 tokens", lambda: Language(50257, 768, 12, 12, 1024), _tokens(8, 512, 50257)),
     Model("LLaMA, 8 layers, 4 x 1024 tokens", lambda: Language(32000, 2048, 16, 8, None), _tokens(4, 1024, 32000)),
     Model("ViT-B/16, 32 images", Vision, _rows(32, 3, 224, 224)),
-    Model("ResNet-50, 64 images", _resnet50, _rows(64, 3, 224, 224)),
+    Model("ResNet-50, 64 images", resnet50, _rows(64, 3, 224, 224)),
     Model("MLP 4096, 4096 rows", _perceptron, _rows(4096, 4096)),
 )

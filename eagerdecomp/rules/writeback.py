@@ -36,6 +36,7 @@ __all__ = [
     "resize_",
     "write_list",
     "write_out",
+    "written_by",
 ]
 
 aten = torch.ops.aten
@@ -250,6 +251,40 @@ def inplace_by(
     bound, linked = link((functional, run), call)
     linked.functional = bound
     return linked  # type: ignore[no-any-return]
+
+
+def written_by(out_kernel: Callable[..., Any], inplace: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return an in-place op that lets the ``out=`` kernel of a pointwise op write into `self`: one pass over memory less.
+
+    In other cases it runs `inplace`: if the result could have another dtype or shape than `self`, or an input shares its memory.
+    """
+
+    def run(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if not _can_be_out(self, (*args, *kwargs.values())):
+            return inplace(self, *args, **kwargs)
+        out_kernel(self, *args, **kwargs, out=self)
+        return self
+
+    return run
+
+
+def _can_be_out(self: Tensor, others: Sequence[Any]) -> bool:
+    if not self.dtype.is_floating_point or not (self.is_contiguous() or is_dense(self)):
+        return False
+    for one in others:
+        if isinstance(one, Tensor):
+            if one is not self and (one.dtype is not self.dtype or same_storage(self, one) or not _broadcasts_to(one, self)):
+                return False
+        elif isinstance(one, (complex, list, tuple)):
+            return False
+    return True
+
+
+def _broadcasts_to(one: Tensor, target: Tensor) -> bool:
+    return one.shape == target.shape or (
+        one.dim() <= target.dim()
+        and all(size in (1, wanted) for size, wanted in zip(reversed(one.shape), reversed(target.shape), strict=False))
+    )
 
 
 def functional_of(handler: Callable[..., Any]) -> Callable[..., Tensor] | None:

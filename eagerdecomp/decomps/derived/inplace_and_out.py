@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, packet_overloads
 from eagerdecomp.eager.layouts import iterator_strides
 from eagerdecomp.eager.out_quirks import OutStrides, out_quirks, positions_in
 from eagerdecomp.eager.promotion import HALF, can_cast, floating
@@ -16,7 +16,7 @@ from eagerdecomp.eager.strides import lies_in_lines
 from eagerdecomp.eager.verdict import Declined, refuse
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite, settled_by_out
-from eagerdecomp.rules.link import Linkable, RunnerOf, link_on_call, ops_on_call
+from eagerdecomp.rules.link import Linkable, RunnerOf, has_kernels, link_on_call, ops_on_call
 from eagerdecomp.rules.restride import restrided
 from eagerdecomp.rules.rule import Rule, make_rule
 from eagerdecomp.rules.writeback import (
@@ -27,6 +27,7 @@ from eagerdecomp.rules.writeback import (
     inplace_by,
     resize_,
     write_out,
+    written_by,
 )
 
 __all__ = ["rules_for"]
@@ -60,6 +61,7 @@ def _inplace_linker(op: OpOverload, variant: OpOverload) -> Callable[[RunnerOf],
     operands = len(places) if places in ([], [1]) else 2
     quirks, refused, write = out_quirks(op), _REFUSED.get(str(op)), _EXPANDED.get(op._schema.name)
     (apart,) = positions_in(op, quirks.no_overlap)
+    out = None if refused or write or quirks.dtype_from_out or not quirks.pointwise else _out_form(op, variant)
 
     def link(call: RunnerOf) -> Callable[..., Any]:
         expanded = None if write is None else _into_expanded(variant, write)
@@ -70,9 +72,25 @@ def _inplace_linker(op: OpOverload, variant: OpOverload) -> Callable[[RunnerOf],
             functional = _in_own_dtype(functional)
         if apart:
             functional = _apart_from(op, apart, functional)
-        return inplace_by(functional, call, quirks, operands=operands, expanded=expanded)
+        found = inplace_by(functional, call, quirks, operands=operands, expanded=expanded)
+        return written_by(call(out), found) if out is not None and has_kernels(call, out) else found
 
     return link
+
+
+#: Functions with a result of bool, which their in-place forms cast.
+_OF_BOOL = {
+    f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", *(f"logical_{one}" for one in ("and", "or", "xor", "not")))
+}
+
+
+def _out_form(op: OpOverload, variant: OpOverload) -> OpOverload | None:
+    """Return the ``out=`` form of an in-place op; None if it takes other arguments, or `variant` has a result of bool."""
+    if variant._schema.name in _OF_BOOL:
+        return None
+    names = [one.name for one in facts_of(op).arguments]
+    forms = (one for one in packet_overloads(variant._schema.name) if functional_variant(one) is variant)
+    return next((one for one in forms if [other.name for other in facts_of(one).arguments] == [*names, "out"]), None)
 
 
 def _is_no_ldexp(self: Tensor, target: Tensor) -> bool:

@@ -17,10 +17,10 @@ from eagerdecomp.eager.scalars import cast_number, cast_operand, held_number
 from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.compute import Constant, constant
-from eagerdecomp.rules.link import Linkable, RunnerOf, link_on_call
+from eagerdecomp.rules.link import Linkable, RunnerOf, has_kernels, link_on_call
 from eagerdecomp.rules.restride import elementwise_strides
 from eagerdecomp.rules.rule import rule
-from eagerdecomp.rules.writeback import inplace_by
+from eagerdecomp.rules.writeback import inplace_by, written_by
 
 aten = torch.ops.aten
 
@@ -448,7 +448,11 @@ def _product_by_scalar(self: Tensor, other: Any) -> Any:
 @rule("aten.mul_.Scalar")
 @Linkable
 def _mul_scalar_(call: RunnerOf) -> Callable[..., Any]:
-    return inplace_by(_product_by_scalar, call, out_quirks(aten.mul_.Scalar), operands=0)
+    found = inplace_by(_product_by_scalar, call, out_quirks(aten.mul_.Scalar), operands=0)
+    if not has_kernels(call, aten.mul.Scalar_out):
+        return found
+    direct = written_by(call(aten.mul.Scalar_out), found)
+    return lambda self, other: (found if self.dtype in HALF else direct)(self, other)
 
 
 @rule("aten.rsub.Scalar")

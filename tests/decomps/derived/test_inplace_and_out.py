@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -47,6 +48,44 @@ def test_every_strided_out_op_of_the_factories_has_a_variant() -> None:
 )
 def test_out_may_be_an_input_where_eager_lets_it(call: Callable[[Tensor], Tensor]) -> None:
     check(call, torch.randn(4))
+
+
+# -- kernels that write into a given tensor --------------------------------------------------------------------------------
+
+OUT_KERNELS = ("aten.relu.out", "aten.add.out", "aten.mul.out", "aten.mul.Scalar_out", "aten.lerp.Scalar_out", "aten.eq.Tensor_out")
+WRITES: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu_,
+    "a number": lambda x: x.add_(1.5, alpha=2),
+    "itself": lambda x: x.add_(x),
+    "broadcast": lambda x: x.mul_(torch.arange(4.0, dtype=x.dtype)),
+    "a list": lambda x: torch._foreach_mul_([x], 2.0) or x,  # type: ignore[func-returns-value]
+    "columns": lambda x: x.t().mul_(2),
+    "lerp": lambda x: x.lerp_(torch.ones(3, 4, dtype=x.dtype), 0.25),
+}
+APART: dict[str, Callable[[Tensor], Tensor]] = {
+    "another dtype": lambda x: x.add_(torch.ones(4, dtype=torch.float64)),
+    "elements apart": lambda x: x[:, ::2].mul_(3),
+    "part of its memory": lambda x: x[1:].add_(x[:2]),
+    "other memory of its storage": lambda x: x[0].add_(x[1]),
+    "result of bool": lambda x: x.eq_(torch.ones(4, dtype=x.dtype)),
+    "too large": lambda x: x.add_(torch.ones(2, 3, 4)),
+    "complex": lambda x: x.mul_(1j),
+}
+
+
+@pytest.mark.parametrize("name", [*WRITES, *APART])
+def test_an_out_kernel_writes_in_place_where_it_cannot_differ(name: str) -> None:
+    write, ops = {**WRITES, **APART}[name], CORE | OUT_KERNELS
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        x = torch.arange(-6, 6).view(3, 4).to(dtype)
+        check(write, x, ops=ops)
+    given = torch.ones(3, 4)
+    version = given._version
+    with ed.BackendRecorder() as seen, suppress(RuntimeError), ed.EagerDecompMode(ops):
+        write(given)
+    direct = any(str(op) in OUT_KERNELS for op in seen.ops)
+    assert direct == (aten.copy_.default not in seen.ops and name in WRITES)
+    assert given._version == version + (name not in ("too large", "complex", "part of its memory"))
 
 
 # -- large tensors, in blocks ---------------------------------------------------------------------------------------------
