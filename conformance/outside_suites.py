@@ -123,6 +123,8 @@ def nearer_to_float64(op: OpOverload, run: Run, call: Any) -> str:
     """Return whose results of a call are nearer to those in float64: ``eager``, ``ours`` or ``neither``."""
 
     def wide(value: Any) -> Any:
+        if isinstance(value, torch.dtype):
+            return torch.float64 if value.is_floating_point else value
         return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
     try:
@@ -168,27 +170,29 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--facto", type=Path, required=True, metavar="DIR", help="a checkout of FACTO")
     parser.add_argument("--ops", nargs="*", default=["core", "tiny"], choices=sorted(NAMED_SETS), help="default: core tiny")
     parser.add_argument("--backend", nargs="*", default=["eagerdecomp.backends.numpy:BACKEND"], metavar="MODULE:NAME")
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--dtype", nargs="*", default=["float32", "bfloat16"], help="default: float32 bfloat16")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page to FILE")
     options = parser.parse_args(words)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     judge = load(options.backendbench, options.facto)
-    tests = suites(getattr(torch, options.dtype))
     modes = {name: EagerDecompMode(NAMED_SETS[name]()) for name in options.ops}
     modes |= {name: EagerDecompMode(object_of("--backend", name)) for name in options.backend}
-    scores: dict[str, dict[str, Score]] = {}
-    for suite, found in tests.items():
-        row = scores[suite] = {"every op": scored(judge, found, lambda op: op)}
-        for name, mode in modes.items():
-            print(f"{suite}: {name}", file=sys.stderr)
-            row[f"`{name}`"] = scored(judge, found, lambda op, mode=mode: inside(mode, op))
-    lines = [*table(scores, tests), *losses(scores)]
+    lines = []
+    for dtype in options.dtype:
+        tests = suites(getattr(torch, dtype))
+        scores: dict[str, dict[str, Score]] = {}
+        for suite, found in tests.items():
+            row = scores[suite] = {"every op": scored(judge, found, lambda op: op)}
+            for name, mode in modes.items():
+                print(f"{suite}, {dtype}: {name}", file=sys.stderr)
+                row[f"`{name}`"] = scored(judge, found, lambda op, mode=mode: inside(mode, op))
+        lines += ["", f"## {dtype}", "", *table(scores, tests), *losses(scores)]
     print("\n".join(lines))
     if options.markdown is not None:
-        head = f"# Suites of others\n\nBackendBench and FACTO, {options.dtype}, torch {torch.__version__}."
+        head = f"# Suites of others\n\nBackendBench and FACTO, torch {torch.__version__}."
         text = "The first column is eager, called again. `python conformance/outside_suites.py --markdown FILE` writes this page."
-        write_text(options.markdown, "\n".join([head, text, "", *lines, ""]))
+        write_text(options.markdown, "\n".join([head, text, *lines, ""]))
     return 0
 
 
