@@ -423,14 +423,6 @@ def test_a_mistake_leaves_no_json_file_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "facts.json").exists()
 
 
-def test_run_decomposes_a_script_and_prints_the_table_at_the_end(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", str(script)]) == 0
-    out = capfd.readouterr().out
-    assert out.index("script done") < out.index("eagerdecomp on OpSet(core_aten")
-    assert value_of(out, "of those outside the set") == "0"
-    assert int(value_of(out, "distinct ops that reached the backend")) > 1
-
-
 def test_options_with_a_value_are_not_taken_for_the_script() -> None:
     for command in ("run", "blame", "compare"):
         assert own_words(command, ["--json", "value", "--full-trace", "script.py", "--quiet"]) == 3

@@ -196,12 +196,6 @@ def test_a_model_that_reads_data_is_reported() -> None:
     assert Plan.from_json(made.to_json()).unmet("closed") == made.unmet("closed")
 
 
-@pytest.mark.parametrize("made", [3, torch.nn.Linear(2, 2)])
-def test_a_factory_that_returns_no_model_raises(made: Any) -> None:
-    with pytest.raises(ed.ArgumentError, match="return model"):
-        ed.plan(CORE, model=lambda: made)
-
-
 @pytest.mark.full
 def test_a_plan_is_the_same_in_every_process() -> None:
     """Sets of strings have another order in each process, unless PYTHONHASHSEED is set."""

@@ -6,7 +6,6 @@ import ast
 import json
 import random
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -181,24 +180,6 @@ def test_a_lost_route_is_not_reported_as_a_gain() -> None:
     assert made("partly", cheap, through).compare(made("partly", cheap, dear)).cheaper == ()
     less = Route("f32[3]", "another", {}, {"aten.mul.Tensor": 4})
     assert made("closed", cheap, less).compare(made("closed", cheap, dear)).cheaper == (("aten.x.default", 9, 4),)
-
-
-class Page(HTMLParser):
-    """Parse the parts of a page that matter here: addresses within it, and what it loads."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.ids: set[str] = set()
-        self.links: set[str] = set()
-        self.loads: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.ids.add(given.get("id") or "")
-        self.links.add(given.get("href") or "")
-        if given.get("src") or tag in ("link", "iframe", "img"):
-            self.loads.append(tag)
 
 
 @pytest.mark.full

@@ -11,8 +11,6 @@ from torch import Tensor
 
 aten = torch.ops.aten
 
-_INDEX_DTYPES = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
-
 
 def _numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).mul(3).to(dtype)

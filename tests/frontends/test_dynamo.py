@@ -345,11 +345,6 @@ def test_a_graph_that_the_hook_declines_runs_by_kernels() -> None:
     torch.testing.assert_close(compiled(torch.ones(3)), F.silu(torch.ones(3)))
 
 
-def test_whole_graphs_need_a_hook_and_no_verifier() -> None:
-    with pytest.raises(ValueError, match="compile hook"):
-        ed.dynamo_backend(ed.core_aten(), whole_graphs=True)
-
-
 @pytest.mark.parametrize(("device_type", "lowered"), [("meta", True), ("cpu", False), (None, True)])
 def test_a_graph_keeps_the_calls_on_other_devices(device_type: str | None, lowered: bool) -> None:
     backend = ed.Backend("one device", ed.core_aten(), device_type=device_type)

@@ -106,18 +106,6 @@ def test_a_failed_installation_is_undone(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.full
-def test_a_second_installation_on_a_device_raises() -> None:
-    with ed.install(CORE, "cpu"), pytest.raises(ed.InstallError, match=r"already installed for 'cpu'\. Call remove\(\)"):
-        ed.install(CORE, "cpu")
-    with pytest.raises(ed.InstallError, match="'npux' is not a device type"):
-        ed.install(CORE, "npux")
-    with pytest.raises(ed.InstallError, match="needs a device type"):
-        ed.install(CORE)
-    with ed.install(ed.Backend("mine", CORE, device_type="cpu")) as handle:
-        assert handle.device_type == "cpu"
-
-
-@pytest.mark.full
 def test_a_composite_with_a_kernel_runs_whole_with_its_gradient_in_every_thread(x: Tensor) -> None:
     linear, calls = torch.nn.Linear(8, 8), []
 

@@ -13,8 +13,6 @@ from torch.func import linearize, vmap
 
 import eagerdecomp as ed
 
-W = torch.tensor([[1.0, -2.0, 0.5], [0.25, 3.0, 1.0], [-1.0, 0.5, 2.0]])
-
 
 def in_place(x: Tensor) -> Tensor:
     y = x.clone()

@@ -258,11 +258,6 @@ def test_without_preflight_nothing_is_wrapped(monkeypatch: pytest.MonkeyPatch) -
         F.gelu(leaf(3)).sum().backward()
 
 
-def test_preflight_cannot_be_combined_with_fallback() -> None:
-    with pytest.raises(ValueError, match="Pass one of them"):
-        ed.EagerDecompMode(CORE, on_unsupported="fallback", preflight=True)
-
-
 def test_a_gradient_without_a_route_raises_once_a_lazy_module_has_parameters() -> None:
     lacking = [op for op in ed.core_aten() if not str(op).startswith(("aten.mm.", "aten.bmm."))]
     net, x = torch.nn.LazyLinear(3), torch.randn(2, 4, requires_grad=True)

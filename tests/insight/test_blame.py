@@ -112,16 +112,6 @@ def test_the_programs_script_is_not_what_catches_the_end_and_its_clean_up_runs()
 # -- broken rules ---------------------------------------------------------------------------------------------------------------
 
 
-@ed.register_decomposition("aten.hardsigmoid.default")
-def wrong_hardsigmoid(x: Any) -> Any:
-    return torch.clamp(x + 3, 0, 6) / 5.99
-
-
-@ed.register_decomposition("aten.hardswish.default")
-def right_hardswish(x: Any) -> Any:
-    return x * aten.hardsigmoid.default(x)
-
-
 @ed.register_decomposition("aten.silu.default")
 def wrong_silu(x: Any) -> Any:
     return x * torch.sigmoid(x) * 1.001

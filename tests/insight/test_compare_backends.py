@@ -105,15 +105,6 @@ def test_errors_of_the_program_propagate_and_other_devices_raise() -> None:
         ed.compare(step, "native", ed.Backend("there", CORE, device_type="cuda"))
 
 
-@pytest.mark.parametrize(("name", "hint"), [("natve", " Did you mean 'native'?"), ("aten.mul.Tensor", "")])
-def test_an_unknown_name_of_a_side_raises_with_the_known_one(name: Any, hint: str) -> None:
-    words = f"a side to compare must be a Backend, an op set, or 'native' for plain eager, not {name!r}.{hint}"
-    for sides in ((CORE, name), (name, CORE)):
-        with pytest.raises(ed.ArgumentError) as caught:
-            ed.compare(step, *sides)
-        assert str(caught.value) == words
-
-
 # -- the command --------------------------------------------------------------------------------------------------------------
 
 MODULE = """

@@ -203,24 +203,3 @@ def test_a_record_is_not_overwritten(kept: Path, capsys: pytest.CaptureFixture[s
     assert main(["report", "page.html"]) == 0
     assert Path("page.html").read_text(encoding="utf-8") == before
     assert Path("page.html.html").exists()
-
-
-@pytest.mark.parametrize(
-    ("argv", "reported"),
-    [
-        (["no.json"], "no.json: cannot read this file"),
-        (["."], ".: cannot read this file"),
-        (["bad.json"], 'bad.json: this is not a record of a run (it has no "format"'),
-        (["bytes.json"], "bytes.json: this is not a record of a run (not UTF-8 text)"),
-        (["run.json", "--html", "no/such/page.html"], "--html no/such/page.html: cannot write this file"),
-    ],
-)
-def test_a_user_s_mistake_is_a_line_and_ends_with_2(
-    kept: Path, argv: list[str], reported: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("bad.json").write_text("{}", encoding="utf-8")
-    Path("bytes.json").write_bytes(b"\xff\xfe")
-    assert main(["report", *argv]) == 2
-    err = capsys.readouterr().err
-    assert reported in err
-    assert err.splitlines()[1:] == ["  see more: eagerdecomp report --help"]

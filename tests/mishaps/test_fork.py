@@ -174,36 +174,3 @@ def test_a_child_links_a_rule_that_a_thread_of_the_parent_was_linking() -> None:
         thread.join(60)
     assert got == [[2.0, 2.0]]
     assert call() == [2.0, 2.0]
-
-
-WATCHING: dict[str, Callable[[], Any]] = {
-    "blame": lambda: blame_mode.BlameMode(CORE)._lock,
-    "compare": lambda: compare_mode.Comparing("native", CORE)._lock,
-    "verify": lambda: ed.EagerDecompMode(CORE, verify="cpu")._verifying._lock,  # type: ignore[union-attr]
-    "notes of a recording": lambda: recording._Notes(1)._lock,
-    "lines of the user's": lambda: source_lines.UserLines()._lock,
-    "collectives": lambda: collectives._lock,
-    "random kernels of NumPy": lambda: drawing._one_at_a_time,
-}
-
-
-@pytest.mark.parametrize("name", WATCHING)
-def test_a_child_can_take_every_lock_that_a_thread_of_the_parent_held(name: str) -> None:
-    lock, held, done = WATCHING[name](), threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with lock:
-            held.set()
-            done.wait(120)
-
-    def child() -> None:
-        assert lock.acquire(timeout=5)
-
-    thread = threading.Thread(target=hold, daemon=True)
-    thread.start()
-    try:
-        assert held.wait(60)
-        assert forked(child) == ""
-    finally:
-        done.set()
-        thread.join(60)

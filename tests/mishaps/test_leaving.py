@@ -217,37 +217,3 @@ def test_a_mode_exited_out_of_order_is_the_one_that_is_removed() -> None:
     assert counted(first) == before[0]
     assert counted(second) > before[1]
     second.__exit__(None, None, None)
-
-
-def test_interleaved_generators_exit_their_own_modes() -> None:
-    def steps(one: Any) -> Iterator[None]:
-        with one:
-            right()
-            yield
-            right()
-            yield
-
-    for close_first in (0, 1):
-        running = [steps(mode()), steps(mode())]
-        for _ in range(2):
-            for one in running:
-                next(one)
-        running.pop(close_first).close()
-        right()
-        running.pop().close()
-
-
-def test_cancelling_a_task_exits_its_mode() -> None:
-    async def program() -> None:
-        async def forever() -> None:
-            with mode():
-                right()
-                await asyncio.sleep(3600)
-
-        running = asyncio.create_task(forever())
-        await asyncio.sleep(0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-
-    asyncio.run(program())

@@ -62,11 +62,6 @@ def raising(x: torch.Tensor) -> torch.Tensor:
     raise ValueError(f"mine, of {len(x * 2)}")
 
 
-@ed.register_decomposition(OPAQUE)
-def endless(x: torch.Tensor) -> torch.Tensor:
-    return OPAQUE(torch.cat([x, x[:1]]))
-
-
 def entered(**options: Any) -> Callable[[], None]:
     mode = ed.EagerDecompMode(CORE, **{"rules": [opaque_rule], "cache": ed.ProgramCache(), **options})
 

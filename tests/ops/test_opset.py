@@ -200,25 +200,9 @@ def test_a_file_is_read_and_names_the_set(tmp_path: Path) -> None:
     ops = op_set_from(str(file))
     assert list(ops) == [aten.add.Tensor]
     assert "mine.txt" in repr(ops)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("name", "offered"),
-    [
-        ("aten.ad.Tensor", "aten.add.Tensor"),
-        ("aten.add.Tensr", "aten.add.Tensor"),
-        ("aten.silu_bckward", "aten.silu_backward"),
-        ("aten::gellu", "aten.gelu"),
-        ("prims.convert_elemnt_type", "prims.convert_element_type"),
-    ],
-)
-def test_a_misspelt_name_raises_with_close_matches(name: str, offered: str) -> None:
-    with pytest.raises(ed.OpSetError) as caught:
-        ed.OpSet([name])
-    assert repr(name) in str(caught.value)
-    assert offered in str(caught.value).partition("Did you mean ")[2].split(", ")
-    assert torch.__version__ in str(caught.value)
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ed.OpSetError, match="not UTF-8"):
+        op_set_from(str(file))
 
 
 @pytest.mark.parametrize("one", ["aten.sin.default", aten.sin.default, aten.sin])

@@ -54,11 +54,6 @@ def test_a_compiled_function_replaces_its_program_unless_it_was_evicted() -> Non
     assert "b" not in programs.programs
 
 
-def test_a_limit_below_one_raises() -> None:
-    with pytest.raises(ValueError, match="from 1 up, not 0"):
-        ProgramCache(limit_per_op=0)
-
-
 # -- what is worth recording -----------------------------------------------------------------------------------------------
 
 

@@ -26,10 +26,6 @@ def drawn(run: Callable[[], Tensor], seed: int = 0) -> Tensor:
     return on_core(run)
 
 
-def test_exponential_never_returns_zero() -> None:
-    assert float(drawn(lambda: torch.zeros(2_000_000).exponential_()).min()) > 0
-
-
 # -- streams, seeds, generators -------------------------------------------------------------------------------------------
 
 
@@ -143,51 +139,6 @@ def test_dropouts_keep_what_eager_keeps(name: str, form: torch.memory_format) ->
     torch.manual_seed(5)
     for got, expected in zip(on_core(run), want, strict=True):
         torch.testing.assert_close(got, expected)
-
-
-CONSTANT = {"bernoulli_ always", "bernoulli_ never", "bernoulli_ rare"}
-FACTORIES: dict[str, Callable[[Any], Tensor]] = {
-    **{name: lambda g, run=run: run(torch.float32, 9, g) for name, run in STREAMS.items() if name not in CONSTANT},
-    "exponential_": lambda g: torch.zeros(9).exponential_(2.0, generator=g),
-    "log_normal_": lambda g: torch.zeros(9).log_normal_(generator=g),
-    "random_": lambda g: torch.zeros(9).random_(generator=g),
-    "random_ between": lambda g: torch.zeros(9).random_(3, 900, generator=g),
-    "randint": lambda g: torch.randint(9000, (9,), generator=g),
-    "randint between": lambda g: torch.randint(4, 9000, (9,), generator=g),
-    "normal of tensors": lambda g: torch.normal(torch.zeros(9), torch.ones(9), generator=g),
-    "normal of a mean": lambda g: torch.normal(torch.zeros(9), 2.0, generator=g),
-    "normal of a deviation": lambda g: torch.normal(1.0, torch.ones(9), generator=g),
-    "multinomial": lambda g: torch.multinomial(torch.ones(50), 9, generator=g),
-    "multinomial, replaced": lambda g: torch.multinomial(torch.ones(50), 9, True, generator=g),
-}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", FACTORIES)
-def test_only_the_given_generator_is_used(name: str) -> None:
-    run = FACTORIES[name]
-    generator = torch.Generator().manual_seed(7)
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    first = [on_core(lambda: run(generator)) for _ in range(4)]
-    assert torch.equal(torch.get_rng_state(), before), "drew from the default generator"
-    assert not torch.equal(first[0], first[1]), "the generator did not move on"
-    generator.manual_seed(7)
-    torch.manual_seed(2)
-    for again in first:
-        assert torch.equal(on_core(lambda: run(generator)), again)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", FACTORIES)
-def test_repeats_under_a_seed_and_moves_on_within_it(name: str) -> None:
-    run = FACTORIES[name]
-    torch.manual_seed(3)
-    first = [on_core(lambda: run(None)) for _ in range(4)]
-    assert not torch.equal(first[2], first[3]), "the same draw twice"
-    torch.manual_seed(3)
-    for again in first:
-        assert torch.equal(on_core(lambda: run(None)), again)
 
 
 def test_a_rule_that_hands_its_generator_on_is_not_frozen_into_a_program() -> None:

@@ -90,23 +90,6 @@ def test_large_arguments_are_sampled_as_sums_of_independent_samples() -> None:
         assert abs(float((drawn - rates).mean())) < 6 * 1000 / math.sqrt(count)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", OPS)
-def test_a_generator_by_position_is_honoured(name: str) -> None:
-    op = {"gamma": aten._standard_gamma, "dirichlet": aten._sample_dirichlet, "poisson": aten.poisson}.get(name)
-    x = torch.full((9,), 2.0)
-    state = torch.get_rng_state()
-    seen = []
-    for _ in range(2):
-        generator = torch.Generator().manual_seed(3)
-        for _ in range(3):
-            seen.append(on_core(lambda: op(x, generator) if op else aten.binomial(x * 9, x / 4, generator)))  # noqa: B023
-    assert torch.equal(torch.get_rng_state(), state)
-    for first, second in zip(seen[:3], seen[3:], strict=True):
-        assert torch.equal(first, second)
-    assert not torch.equal(torch.stack(seen[:2]), torch.stack(seen[1:3]))
-
-
 def test_poisson_alone_reads_its_argument() -> None:
     x = torch.full((3,), 2.0)
     with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()) as mode:

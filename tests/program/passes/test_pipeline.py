@@ -26,7 +26,6 @@ def rand(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
 X, Y = rand(3, 4), rand(3, 4).mT.contiguous().mT
 IMAGE, WEIGHT = rand(2, 3, 6, 6), rand(4, 3, 3, 3)
 LABELS = torch.tensor([0, 2, 1])
-MASK = rand(3, 4) > 0
 
 SMALL = ed.core_aten() - [
     *("aten.gelu", "aten.native_layer_norm", "aten.native_group_norm", "aten.addmm", "aten._softmax", "aten._log_softmax"),
