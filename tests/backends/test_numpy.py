@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,14 +19,11 @@ from sampled import part_of
 from torch import Tensor, nn
 
 import eagerdecomp as ed
+from conformance.cases import Selection, cases, differentiable, full_name, opinfos
+from conformance.judge import differences, excused, observe
 from eagerdecomp.backends.numpy import BACKEND, FAMILIES, PASSTHROUGH
 from eagerdecomp.backends.numpy.arrays import memory
 from eagerdecomp.conformance import run_conformance
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from conformance.cases import Selection, cases, differentiable, full_name, opinfos
-from conformance.judge import differences, excused, observe
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

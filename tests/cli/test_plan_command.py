@@ -10,8 +10,6 @@ import pytest
 from eagerdecomp.cli.main import main
 from eagerdecomp.coverage.plan_report import Plan
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

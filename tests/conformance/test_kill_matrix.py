@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from conformance import kill_matrix
 from conformance.kill_matrix import Row, judged, main, rounds, table

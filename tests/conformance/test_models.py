@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,16 +12,13 @@ from sampled import part_of
 from torch import Tensor, nn
 
 import eagerdecomp as ed
-from eagerdecomp.frontends import installation
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from conformance import model_judge, model_table
 from conformance.devices import install_target
 from conformance.model_judge import Result, judge_entry, judge_entry_compiled, judge_entry_installed, tensor_difference
 from conformance.models import FAMILIES, Entry, entries, missing_extras
 from conformance.models.entry import loss_of
 from conformance.models.plain import plain_entry
+from eagerdecomp.frontends import installation
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

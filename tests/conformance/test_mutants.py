@@ -5,14 +5,10 @@ from __future__ import annotations
 import faulthandler
 import multiprocessing
 import re
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from conformance.mutants import (
     EQUIVALENT,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,6 @@ from sampled import part_of
 from torch import Tensor
 
 import eagerdecomp as ed
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from conformance import scoreboard
 from conformance.cases import EAGER_FAULTS, FORMS, LAYOUTS, Case, Selection, opinfos
 from conformance.judge import differences, excused, observe, stride_differences

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 import eagerdecomp as ed
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from conformance import scoreboard
 from conformance.cases import Selection, full_name, opinfos
 from conformance.scoreboard import judge_opinfo, table

@@ -18,6 +18,8 @@ from on_core import CORE
 from sampled import SEED
 
 import eagerdecomp as ed
+from conformance.cases import Case, Selection, cases, full_name, opinfos
+from conformance.judge import clone_arguments
 from conformance.scoreboard import random_core_subset
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.coverage.plan_report import Plan
@@ -25,11 +27,6 @@ from eagerdecomp.eager.observe import Caught
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.schema import tensors_in
 from eagerdecomp.planner.rule_calls import load_calls
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from conformance.cases import Case, Selection, cases, full_name, opinfos
-from conformance.judge import clone_arguments
 
 aten = torch.ops.aten
 

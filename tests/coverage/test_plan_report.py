@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import random
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +20,6 @@ from eagerdecomp.coverage.op_plan import OpPlan
 from eagerdecomp.coverage.plan_report import Plan, plan_text
 from eagerdecomp.coverage.routes import Route
 from eagerdecomp.planner.rule_calls import load_calls
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 
 REFUSED = Route(
     "f64[3]", "", {}, {}, ("aten.sin.default",), refused="aten.sin.default(f64[3]): torch.float64 is not among the dtypes"

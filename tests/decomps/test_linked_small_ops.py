@@ -42,6 +42,11 @@ BY_NONE: dict[str, Callable[[torch.Tensor], Any]] = {
     "like another": lambda x: (torch.zeros_like(x), torch.ones_like(x), torch.empty_like(x.t()), x.new_zeros(x.size(1))),
     "zeros, ones": lambda x: (torch.zeros(x.size(1)), torch.ones(x.size(1), 2)),
     "pixel_shuffle": lambda x: F.pixel_shuffle(x[..., None], 2),
+    "gradients of activations": lambda x: [
+        *(run(x, x) for run in (torch.ops.aten.silu_backward, torch.ops.aten.tanh_backward, torch.ops.aten.hardswish_backward)),
+        torch.ops.aten._softmax_backward_data(x, x, 1, x.dtype),
+        torch.ops.aten.elu_backward(x, 1.0 + len(x[0]), 1.0, 1.0, False, x),
+    ],
     "safe softmax": lambda x: torch.ops.aten._safe_softmax(x, 1),
 }
 

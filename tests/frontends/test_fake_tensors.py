@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 import eagerdecomp as ed
-from eagerdecomp.backends.numpy import BACKEND as NUMPY
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from conformance.cases import Selection, cases, full_name, opinfos
+from eagerdecomp.backends.numpy import BACKEND as NUMPY
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

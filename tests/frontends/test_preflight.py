@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +19,6 @@ import eagerdecomp as ed
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
 from eagerdecomp.frontends import preflight
 from eagerdecomp.ops.schema import tensors_in
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 
 aten = torch.ops.aten
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +10,9 @@ from on_core import CORE
 from sampled import SEED, part_of
 
 import eagerdecomp as ed
-from eagerdecomp.ops.schema import tensors_in
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from conformance.cases import Case, Selection, cases, differentiable, full_name, opinfos
 from conformance.judge import clone_arguments
+from eagerdecomp.ops.schema import tensors_in
 
 pytestmark = pytest.mark.full
 

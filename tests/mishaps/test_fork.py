@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from moments import state
+from on_core import CORE
+from opaque import OPAQUE, opaque_rule
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
-
-from moments import state  # noqa: E402
-from on_core import CORE  # noqa: E402
-from opaque import OPAQUE, opaque_rule  # noqa: E402
-
-import eagerdecomp as ed  # noqa: E402
-from eagerdecomp.backends.numpy import random as drawing  # noqa: E402
-from eagerdecomp.dispatcher import composites  # noqa: E402
-from eagerdecomp.eager import generators  # noqa: E402
-from eagerdecomp.host import source_lines  # noqa: E402
-from eagerdecomp.insight import blame_mode, compare_mode  # noqa: E402
-from eagerdecomp.profile import mode as recording  # noqa: E402
-from eagerdecomp.runtime import collectives  # noqa: E402
+import eagerdecomp as ed
+from eagerdecomp.backends.numpy import random as drawing
+from eagerdecomp.dispatcher import composites
+from eagerdecomp.eager import generators
+from eagerdecomp.host import source_lines
+from eagerdecomp.insight import blame_mode, compare_mode
+from eagerdecomp.profile import mode as recording
+from eagerdecomp.runtime import collectives
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import gc
-import sys
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from moments import in_another_thread, state
+from on_core import CORE
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
-
-from moments import in_another_thread, state  # noqa: E402
-from on_core import CORE  # noqa: E402
-
-import eagerdecomp as ed  # noqa: E402
-from eagerdecomp.profile import RecordingMode  # noqa: E402
+import eagerdecomp as ed
+from eagerdecomp.profile import RecordingMode
 
 SMALL = CORE - ["aten.native_layer_norm", "aten.gelu", "aten.gelu_backward", "aten.native_layer_norm_backward"]
 X = torch.arange(6.0).view(2, 3)

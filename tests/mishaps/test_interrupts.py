@@ -7,22 +7,18 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from moments import Interrupted, at_call, at_line, in_another_thread, state
+from on_core import CORE
+from opaque import OPAQUE
 from sampled import SEED
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
-
-from moments import Interrupted, at_call, at_line, in_another_thread, state  # noqa: E402
-from on_core import CORE  # noqa: E402
-from opaque import OPAQUE  # noqa: E402
-
-import eagerdecomp as ed  # noqa: E402
-from eagerdecomp.dispatcher import composites  # noqa: E402
+import eagerdecomp as ed
+from eagerdecomp.dispatcher import composites
 
 pytestmark = pytest.mark.full
 

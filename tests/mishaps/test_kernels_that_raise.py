@@ -8,21 +8,17 @@ import traceback
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from moments import state
+from on_core import CORE
+from opaque import OPAQUE
 from sampled import SEED
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
-
-from moments import state  # noqa: E402
-from on_core import CORE  # noqa: E402
-from opaque import OPAQUE  # noqa: E402
-
-import eagerdecomp as ed  # noqa: E402
+import eagerdecomp as ed
 
 pytestmark = pytest.mark.full
 

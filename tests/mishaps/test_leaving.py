@@ -6,22 +6,18 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from moments import in_another_thread, state
+from on_core import CORE
+from opaque import OPAQUE, opaque_rule
+from torch.utils._python_dispatch import TorchDispatchMode
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
-
-from moments import in_another_thread, state  # noqa: E402
-from on_core import CORE  # noqa: E402
-from opaque import OPAQUE, opaque_rule  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-
-import eagerdecomp as ed  # noqa: E402
-from eagerdecomp.dispatcher import composites  # noqa: E402
+import eagerdecomp as ed
+from eagerdecomp.dispatcher import composites
 
 X = torch.arange(6.0).view(2, 3)
 WEIGHT = torch.eye(3) * 2

@@ -6,22 +6,18 @@ import gc
 import sys
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from moments import state
+from on_core import CORE
+from opaque import OPAQUE
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
-
-from moments import state  # noqa: E402
-from on_core import CORE  # noqa: E402
-from opaque import OPAQUE  # noqa: E402
-
-import eagerdecomp as ed  # noqa: E402
-from eagerdecomp.rules import result_checks  # noqa: E402
-from eagerdecomp.rules.rule import Rule  # noqa: E402
+import eagerdecomp as ed
+from eagerdecomp.rules import result_checks
+from eagerdecomp.rules.rule import Rule
 
 aten = torch.ops.aten
 X = torch.arange(6.0).view(2, 3)

@@ -7,21 +7,17 @@ import itertools
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from on_core import CORE
+from opaque import OPAQUE, opaque_rule
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
-
-from on_core import CORE  # noqa: E402
-from opaque import OPAQUE, opaque_rule  # noqa: E402
-
-import eagerdecomp as ed  # noqa: E402
-from conformance.python_calls import python_calls  # noqa: E402
+import eagerdecomp as ed
+from conformance.python_calls import python_calls
 
 pytestmark = pytest.mark.full
 

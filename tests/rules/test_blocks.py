@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from compare import assert_same
+from dispatch_recorders import OpRecorder, SizeRecorder, computes
 from on_core import CORE, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp._torch.modes import DispatchMode
-from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules import blocks
 
 aten = torch.ops.aten
@@ -26,20 +25,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_BLOCK", 128 // torch.get_num_threads())
     monkeypatch.setattr(blocks, "_LARGE", 512)
     monkeypatch.setattr(blocks, "_LARGE_FOR_TWO", 2048)
-
-
-class Largest(DispatchMode):
-    """Records the size of the largest result of a computing kernel (not of a view or an allocation)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and facts_of(func).is_functional and func is not aten.empty.memory_format:
-            self.elements = max(self.elements, result.numel())
-        return result
 
 
 def matrix(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -67,9 +52,9 @@ def test_results_of_blocks_equal_the_unblocked_result_bit_for_bit(
         monkeypatch.setattr(blocks, "_LARGE", large)
         cache = ed.ProgramCache()
         for _ in range(3):
-            with Largest() as seen:
+            with SizeRecorder(computes) as seen:
                 results.append(on_core(lambda: CALLS[name](x, y), LESS, cache=cache))
-        largest.append(seen.elements)
+        largest.append(max(seen.sizes))
     for one in results[1:]:
         assert_same(one, results[0], exact=True)
     assert largest[1] == x.numel()
@@ -79,12 +64,12 @@ def test_results_of_blocks_equal_the_unblocked_result_bit_for_bit(
 def gelu(*tensors: Tensor) -> int:
     """Return the size of the largest kernel result after programs are compiled."""
     mode = ed.EagerDecompMode(LESS, cache=ed.ProgramCache())
-    with Largest() as seen, mode:
+    with SizeRecorder(computes) as seen, mode:
         for _ in range(3):
-            seen.elements = 0
+            seen.sizes.clear()
             result = aten.gelu_backward(*tensors)
     assert_same(result, aten.gelu_backward(*tensors))
-    return seen.elements
+    return max(seen.sizes)
 
 
 def test_only_contiguous_tensors_of_one_shape_are_split() -> None:
@@ -102,9 +87,9 @@ def test_other_devices_run_few_large_kernels() -> None:
 def test_formulas_of_two_kernels_are_split_at_a_larger_size() -> None:
     for count, most in ((2047, 2047), (2048, 128)):
         x = matrix(count)
-        with Largest() as seen, ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
+        with SizeRecorder(computes) as seen, ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
             aten.silu(x)
-        assert seen.elements == most
+        assert max(seen.sizes) == most
 
 
 #: Rules of ops that are not pointwise, whose formula runs in blocks. Arguments: scores, and targets in [0, 1].
@@ -131,39 +116,27 @@ def test_formulas_within_rules_are_split_and_equal_bit_for_bit(
     results, counts = [], []
     for large in (512, 1 << 30):
         monkeypatch.setattr(blocks, "_LARGE", large)
-        with Calls() as seen:
+        with OpRecorder() as seen:
             results.append(on_core(lambda: WITHIN[name](x, y), CORE, cache=ed.ProgramCache()))
-        counts.append(seen.copies)
+        counts.append(seen.ops.count(aten.copy_.default))
     assert_same(results[0], results[1], exact=True)
     if dtype is not torch.bfloat16 or name not in RECORDED_IN_HALF:
         assert counts[0] > counts[1] + 4
 
 
-class Calls(DispatchMode):
-    """Counts the blocks that are copied into a result."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.copies = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        self.copies += func is aten.copy_.default
-        return func(*args, **(kwargs or {}))
-
-
 def test_rows_are_split_only_along_dims_before_the_reduced_one() -> None:
     for shape, dim, most in (((64, 32), 1, 128), ((64, 32), 0, 2048), ((8, 4, 64), -2, 256), ((2, 1024), 1, 1024)):
         grad, output = matrix(*shape), matrix(*shape).softmax(dim)
-        with Largest() as seen, ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
+        with SizeRecorder(computes) as seen, ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
             result = aten._softmax_backward_data(grad, output, dim, grad.dtype)
-        assert seen.elements == most
+        assert max(seen.sizes) == most
         assert_same(result, aten._softmax_backward_data(grad, output, dim, grad.dtype))
 
 
 def test_sets_without_the_ops_of_blocks_compute_all_at_once() -> None:
     x, y = matrix(64, 32), matrix(64, 32).softmax(1)
     less = CORE - ["aten.split_with_sizes"]
-    with Largest() as seen, ed.EagerDecompMode(less, cache=ed.ProgramCache()):
+    with SizeRecorder(computes) as seen, ed.EagerDecompMode(less, cache=ed.ProgramCache()):
         result = aten._softmax_backward_data(x, y, 1, x.dtype)
-    assert seen.elements == 2048
+    assert max(seen.sizes) == 2048
     assert_same(result, aten._softmax_backward_data(x, y, 1, x.dtype))

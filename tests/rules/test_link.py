@@ -234,18 +234,6 @@ def test_a_rule_that_calls_an_op_which_this_torch_lacks_has_no_route(fn: Callabl
         library._destroy()
 
 
-def test_linked_rules_cache_no_programs_for_shapes_and_scalars() -> None:
-    cache = ed.ProgramCache()
-    with ed.EagerDecompMode(ed.core_aten(), cache=cache):
-        for length in range(2, 9):
-            x = torch.rand(length, 3)
-            for run in (aten.silu_backward, aten.tanh_backward, aten.hardswish_backward):
-                run(x, x)
-            aten._softmax_backward_data(x, x, 1, x.dtype)
-            aten.elu_backward(x, 1.0 + length, 1.0, 1.0, False, x)
-    assert cache.info().programs == 0
-
-
 def test_the_cache_of_scalars_is_bounded() -> None:
     call, calls = counted()
     number, x = link(kept_numbers(), call), torch.ones(2)

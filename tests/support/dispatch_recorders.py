@@ -9,6 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp.ops.schema import facts_of
 
 
 class OpRecorder(DispatchMode):
@@ -28,18 +29,25 @@ class OpRecorder(DispatchMode):
         return (self.run or func)(*args, **(kwargs or {}))
 
 
-class SizeRecorder(DispatchMode):
-    """A mode that records the number of elements of each result."""
+def computes(op: Any) -> bool:
+    """Return whether an op makes and fills new tensors."""
+    return facts_of(op).is_functional and op is not torch.ops.aten.empty.memory_format
 
-    def __init__(self) -> None:
+
+class SizeRecorder(DispatchMode):
+    """A mode that records the number of elements of each result of the ops that count."""
+
+    def __init__(self, counts: Callable[[Any], bool] = lambda op: True) -> None:
         super().__init__()
         self.sizes: list[int] = []
+        self.counts = counts
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.sizes.extend(one.numel() for one in tree_leaves(result) if isinstance(one, torch.Tensor))
+        if self.counts(func):
+            self.sizes.extend(one.numel() for one in tree_leaves(result) if isinstance(one, torch.Tensor))
         return result
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 import torch
+from dispatch_recorders import SizeRecorder, computes
 from on_core import CORE, check, on, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.ops.schema import facts_of, functional_variant, settled_by_out
 from eagerdecomp.rules import writeback
@@ -141,20 +141,6 @@ def test_large_tensors_are_written_as_in_eager(name: str, turn: Callable[[Tensor
     check(BLOCKWISE[name], turn(matrix()), turn(matrix()))
 
 
-class Largest(DispatchMode):
-    """The most elements that a kernel returned in memory of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and facts_of(func).is_functional:
-            self.elements = max(self.elements, result.numel())
-        return result
-
-
 @pytest.mark.parametrize(
     "run",
     [
@@ -172,9 +158,9 @@ def test_what_a_write_to_a_large_tensor_holds_does_not_grow_with_it(run: Callabl
     try:
         for rows in (1024, 3000):
             x, y = torch.rand(rows, 1024), torch.rand(rows, 1024)
-            with Largest() as seen, ed.EagerDecompMode(CORE):
+            with SizeRecorder(computes) as seen, ed.EagerDecompMode(CORE):
                 run(x, y)
-            assert 0 < seen.elements < 1 << 19
+            assert 0 < max(seen.sizes) < 1 << 19
     finally:
         torch.set_num_threads(threads)
 
@@ -195,9 +181,9 @@ def test_what_a_write_to_a_large_tensor_holds_does_not_grow_with_it(run: Callabl
 def test_a_result_takes_a_share_of_its_lists_memory(run: Callable[[list[Tensor], list[Tensor]], Any], share: int) -> None:
     for lists in ([torch.rand(320, 128), torch.rand(9)], [torch.rand(320, 128), torch.rand(320, 128)]):
         total, largest, operands = sum(x.numel() for x in lists), max(x.numel() for x in lists), [x + 1 for x in lists]
-        with Largest() as seen, ed.EagerDecompMode(CORE):
+        with SizeRecorder(computes) as seen, ed.EagerDecompMode(CORE):
             run(lists, operands)
-        assert min(largest, total / share) * 0.8 < seen.elements <= min(largest, total / share + 128)
+        assert min(largest, total / share) * 0.8 < max(seen.sizes) <= min(largest, total / share + 128)
 
 
 def test_a_set_without_split_writes_complete_results(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import kernel_calls
+from on_core import CORE, kernel_calls, on_core
 from torch import Tensor, nn
 
 import eagerdecomp as ed
-from eagerdecomp.ops.passthrough import is_passthrough_name
 
 aten = torch.ops.aten
-CORE = ed.core_aten()
 MODES = {"relu": 0, "tanh": 1, "lstm": 2, "gru": 3}
 
 
@@ -32,13 +30,6 @@ def called(op: Any, made: Any, kind: str, x: Tensor, hx: Tensor, cx: Tensor | No
         x, weights, per_layer, *buffer, hx, cx, MODES[kind], 5, *projection, made.num_layers, made.batch_first, made.dropout, True,
         made.bidirectional, sizes, None,
     )  # fmt: skip
-
-
-def under_the_mode(run: Any) -> Any:
-    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
-        found = run()
-    assert [str(op) for op in seen.ops if op not in CORE and not is_passthrough_name(str(op))] == []
-    return found
 
 
 def check(op: Any, made: Any, kind: str, dtype: torch.dtype, sizes: list[int]) -> None:
@@ -65,7 +56,7 @@ def check(op: Any, made: Any, kind: str, dtype: torch.dtype, sizes: list[int]) -
         results = [out, hy, *([cy] if cx is not None else [])]
         return results, torch.autograd.grad(results, mine, [one.to(dtype) for one in seeds])
 
-    results, grads = under_the_mode(run)
+    results, grads = on_core(run)
     share = {torch.float32: 2e-5, torch.float64: 1e-11, torch.bfloat16: 6e-2}[dtype]
     for one, other in zip((*results, *grads), (want, *ends, *want_grads), strict=True):
         assert one.dtype is dtype
@@ -104,7 +95,7 @@ def test_only_the_last_states_have_gradients(kind: str) -> None:
         last = called(aten._cudnn_rnn, made, kind, x, states, states if kind == "lstm" else None, weights, [])[1]
         return torch.autograd.grad(last.sum(), [x, *weights])
 
-    for one, other in zip(under_the_mode(run), want, strict=True):
+    for one, other in zip(on_core(run), want, strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -113,7 +104,7 @@ def kernels_of_passes(steps: int) -> list[int]:
     x, state, weights = torch.randn(steps, 3, 4), torch.zeros(1, 3, 5), [one.detach() for one in nn.LSTM(4, 5).parameters()]
     call = (2, 5, 0, 1, False, 0.0, True, False, [], None)
     forward = lambda: aten._cudnn_rnn(x, weights, 4, None, state, state, *call)  # noqa: E731
-    out, _, _, reserve, buffer = under_the_mode(forward)
+    out, _, _, reserve, buffer = on_core(forward)
     grads = (out, None, None)
     backward = lambda: aten._cudnn_rnn_backward(  # noqa: E731
         x, weights, 4, buffer, state, state, out, *grads, *call, reserve, [True] * 4

@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from on_core import on_core
 from torch import Tensor
 from torch.nn import functional as F
 
-import eagerdecomp as ed
-from eagerdecomp.ops.passthrough import is_passthrough_name
-
 aten = torch.ops.aten
-CORE = ed.core_aten()
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 
@@ -22,13 +19,6 @@ dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.b
 def made(*shapes: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes]
-
-
-def under_the_mode(run: Callable[[], Any]) -> Any:
-    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
-        found = run()
-    assert [str(op) for op in seen.ops if op not in CORE and not is_passthrough_name(str(op))] == []
-    return found
 
 
 def close(found: Any, want: Any) -> None:
@@ -88,7 +78,7 @@ CONVOLUTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 def test_convolutions(name: str, dtype: torch.dtype) -> None:
     run, reference = CONVOLUTIONS[name]
     inputs = made((2, 4, 6, 6), (4, 4, 3, 3), (4,), (2, 4, 6, 6), dtype=dtype)
-    found = under_the_mode(lambda: run(*inputs))
+    found = on_core(lambda: run(*inputs))
     assert found.dtype is dtype
     close(found, reference(*(x.double() for x in inputs)))
 
@@ -100,7 +90,7 @@ def test_gradients_of_convolutions(name: str, dtype: torch.dtype) -> None:
     inputs = [x.requires_grad_() for x in made((2, 4, 6, 6), (4, 4, 3, 3), dtype=dtype)]
     wide = [x.detach().double().requires_grad_() for x in inputs]
     want = torch.autograd.grad(reference(*wide, None, None).square().sum(), wide)
-    grads = under_the_mode(lambda: _gradients(run, inputs))
+    grads = on_core(lambda: _gradients(run, inputs))
     close(grads, want)
 
 
@@ -119,10 +109,10 @@ def test_gradients_of_metals_convolutions(dtype: torch.dtype) -> None:
         given = [one.detach().to(dtype) for one in (x, grad, w)]
         if transposed:
             op, extra = aten.mps_convolution_transpose_backward, ([0, 0], [0, 0], [1, 2], [1, 1], 1, [True, True])
-            found = under_the_mode(lambda op=op, given=given, extra=extra: op(*given, *extra))
+            found = on_core(lambda op=op, given=given, extra=extra: op(*given, *extra))
         else:
             op, extra = aten.mps_convolution_backward, ([0, 0], [1, 2], [1, 1], 1, [True, True, False])
-            found = under_the_mode(lambda op=op, given=given, extra=extra: op(*given, *extra))[:2]
+            found = on_core(lambda op=op, given=given, extra=extra: op(*given, *extra))[:2]
         close(found, want)
 
 
@@ -158,7 +148,7 @@ def test_parts_of_synchronized_batch_norm_are_batch_norm(dtype: torch.dtype) -> 
         ]
         return torch.cat(outs), torch.cat(back), sum(one[2] for one in sums), sum(one[3] for one in sums), mine
 
-    out, grad_input, grad_weight, grad_bias, found_running = under_the_mode(run)
+    out, grad_input, grad_weight, grad_bias, found_running = on_core(run)
     assert out.dtype is dtype
     close((out, grad_input, grad_weight, grad_bias), (want, *want_grads))
     loose = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {}
@@ -169,11 +159,11 @@ def test_parts_of_synchronized_batch_norm_are_batch_norm(dtype: torch.dtype) -> 
 def test_grids() -> None:
     theta, x, grad = made((2, 2, 3), (2, 3, 4, 5), (2, 3, 3, 4), dtype=torch.float32)
     grid = F.affine_grid(theta, [2, 3, 3, 4], align_corners=True)
-    close(under_the_mode(lambda: aten.cudnn_affine_grid_generator(theta, 2, 3, 3, 4)), grid)
+    close(on_core(lambda: aten.cudnn_affine_grid_generator(theta, 2, 3, 3, 4)), grid)
     want = aten.grid_sampler_2d(x, grid, 0, 0, True)
-    close(under_the_mode(lambda: aten.cudnn_grid_sampler(x, grid)), want)
+    close(on_core(lambda: aten.cudnn_grid_sampler(x, grid)), want)
     want = aten.grid_sampler_2d_backward(grad, x, grid, 0, 0, True, [True, True])
-    close(under_the_mode(lambda: aten.cudnn_grid_sampler_backward(x, grid, grad)), want)
+    close(on_core(lambda: aten.cudnn_grid_sampler_backward(x, grid, grad)), want)
 
 
 @pytest.mark.parametrize("op", ["_cudnn_ctc_loss", "miopen_ctc_loss"])
@@ -184,7 +174,7 @@ def test_losses_of_connectionist_classification(op: str, lengths: Callable[[list
     want = F.ctc_loss(log_probs, targets, given, wanted, reduction="none", zero_infinity=True)
     (want_grad,) = torch.autograd.grad(want.sum(), log_probs)
     call = getattr(aten, op)
-    found = under_the_mode(lambda: call(log_probs.detach(), targets, lengths(given), lengths(wanted), 0, False, True))
+    found = on_core(lambda: call(log_probs.detach(), targets, lengths(given), lengths(wanted), 0, False, True))
     close(found, (want.detach(), want_grad))
 
 
@@ -192,14 +182,14 @@ def test_losses_of_connectionist_classification(op: str, lengths: Callable[[list
 def test_products_kept_in_float32(dtype: torch.dtype) -> None:
     a, b, added = made((2, 3, 4), (2, 4, 5), (2, 3, 5), dtype=dtype)
     want = a.float() @ b.float()
-    torch.testing.assert_close(under_the_mode(lambda: aten.bmm.dtype(a, b, torch.float32)), want)
-    torch.testing.assert_close(under_the_mode(lambda: aten.mm.dtype(a[0], b[0], torch.float32)), want[0])
-    found = under_the_mode(lambda: aten.baddbmm.dtype(added.float(), a, b, torch.float32, beta=0.5, alpha=-2))
+    torch.testing.assert_close(on_core(lambda: aten.bmm.dtype(a, b, torch.float32)), want)
+    torch.testing.assert_close(on_core(lambda: aten.mm.dtype(a[0], b[0], torch.float32)), want[0])
+    found = on_core(lambda: aten.baddbmm.dtype(added.float(), a, b, torch.float32, beta=0.5, alpha=-2))
     torch.testing.assert_close(found, 0.5 * added.float() - 2 * want)
-    found = under_the_mode(lambda: aten.addmm.dtype(added[0].float(), a[0], b[0], torch.float32, beta=0))
+    found = on_core(lambda: aten.addmm.dtype(added[0].float(), a[0], b[0], torch.float32, beta=0))
     torch.testing.assert_close(found, want[0])
     with pytest.raises(RuntimeError, match="no route"):
-        under_the_mode(lambda: aten.mm.dtype(a[0].float(), b[0].float(), torch.float64))
+        on_core(lambda: aten.mm.dtype(a[0].float(), b[0].float(), torch.float64))
 
 
 @dtypes
@@ -212,8 +202,8 @@ def test_gradients_of_products(shapes: tuple[tuple[int, ...], tuple[int, ...]], 
     grad = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape)
     want = torch.autograd.grad(out, (a, b), grad)
     given = [x.detach().to(dtype) for x in (grad, a, b)]
-    close(under_the_mode(lambda: aten.matmul_backward(*given, [True, True])), want)
-    found = under_the_mode(lambda: aten.matmul_backward(*given, [False, True]))
+    close(on_core(lambda: aten.matmul_backward(*given, [True, True])), want)
+    found = on_core(lambda: aten.matmul_backward(*given, [False, True]))
     assert found[0] is None
 
 
@@ -224,7 +214,7 @@ def test_gradients_of_linear_layers(dtype: torch.dtype) -> None:
     grad = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape)
     want = torch.autograd.grad(out, (x, w, bias), grad)
     given = [one.detach().to(dtype) for one in (x, grad, w)]
-    close(under_the_mode(lambda: aten.linear_backward(*given, [True, True, True])), want)
+    close(on_core(lambda: aten.linear_backward(*given, [True, True, True])), want)
 
 
 def test_gradients_of_pooling() -> None:
@@ -232,4 +222,4 @@ def test_gradients_of_pooling() -> None:
     out = F.max_pool2d(x, 3, 2, 1)
     (want,) = torch.autograd.grad(out, x, torch.ones_like(out))
     grad, given = torch.ones_like(out).detach(), x.detach()
-    close(under_the_mode(lambda: aten.max_pool2d_backward(grad, given, [3, 3], [2, 2], [1, 1])), want)
+    close(on_core(lambda: aten.max_pool2d_backward(grad, given, [3, 3], [2, 2], [1, 1])), want)
