@@ -33,15 +33,6 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(16, 16), (17, 17), (2, 33, 33)])
-@pytest.mark.parametrize("upper", [False, True])
-def test_triangular_systems(upper: bool, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    matrix, right = mild(*shape, dtype=dtype), rand(*shape[:-1], 3, dtype=dtype)
-    check(solve_triangular, matrix, right, upper=upper)
-    check(solve_triangular, matrix.mT, right.mT, upper=upper, left=False, unitriangular=True)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("size", [15, 40, 100])
