@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ __all__ = [
     "any_fake",
     "can_be_copied",
     "desugars_first",
+    "dispatch_keys",
     "fake_tensor_log_off",
     "has_values",
     "is_dense",
@@ -108,6 +109,10 @@ def lazy_bits_visible() -> Iterator[None]:
     first, second, third = lazy_bit_guards()
     with first, second, third:
         yield
+
+
+#: Returns a tensor's dispatch keys: its device's type and layout, and wrappers such as those of `torch.func`.
+dispatch_keys: Callable[[torch.Tensor], Any] = private("torch._C._dispatch_keys", "recorded values")
 
 
 def is_zero_tensor(tensor: torch.Tensor) -> bool:

@@ -10,11 +10,12 @@ whose inputs agree are judged.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from array import array
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from eagerdecomp.recording.rounding import distance_of_inputs, shape_of
-from eagerdecomp.recording.run_folder import RecordedCall
+from eagerdecomp.recording.run_folder import Calls, RecordedCall
 
 __all__ = ["aligned", "family"]
 
@@ -42,11 +43,11 @@ def family(packet: str) -> str:
 
 
 def _sizes(call: RecordedCall) -> Hashable:
-    return tuple(_SIZED.sub("", value.text) for value in call.inputs if value.digest is not None)
+    return tuple(_SIZED.sub("", value.text) for value in call.inputs if value.is_read)
 
 
 def _shapes(call: RecordedCall) -> Hashable:
-    return tuple(shape_of(value.text) for value in call.inputs if value.digest is not None)
+    return tuple(shape_of(value.text) for value in call.inputs if value.is_read)
 
 
 # What calls must have in common, in the order in which it is tried.
@@ -57,45 +58,51 @@ _KINDS: Sequence[Callable[[RecordedCall], Hashable]] = (
 )
 
 
-def aligned(first: Sequence[RecordedCall], second: Sequence[RecordedCall]) -> dict[int, int]:
-    """Return the number of each call of the first run -> the number of its partner in the second."""
-    found: dict[int, int] = {}
-    left: tuple[Sequence[RecordedCall], Sequence[RecordedCall]] = (first, second)
+def aligned(first: Calls, second: Calls) -> array[int]:
+    """Return for each call of the first run the number of its partner in the second; -1 if it has none."""
+    found = array("i", [-1]) * len(first)
+    left: tuple[Sequence[int], Sequence[int]] = (range(len(first)), range(len(second)))
     for kind in _KINDS:
-        groups: dict[Hashable, tuple[list[RecordedCall], list[RecordedCall]]] = defaultdict(lambda: ([], []))
-        for side, calls in enumerate(left):
-            for call in calls:
-                groups[kind(call)][side].append(call)
-        matched: set[int] = set()
+        groups: dict[Hashable, tuple[array[int], array[int]]] = defaultdict(lambda: (array("i"), array("i")))
+        for side, calls in enumerate((first, second)):
+            kinds: dict[int, tuple[array[int], array[int]]] = {}  # by site
+            for number in left[side]:
+                site = calls.site_number(number)
+                if site not in kinds:
+                    kinds[site] = groups[kind(calls.site(number))]
+                kinds[site][side].append(number)
+        matched = bytearray(len(second))
         for one, other in groups.values():
-            for x, y in _matched(one, other):
-                found[x.number] = y.number
-                matched.add(y.number)
-        left = ([x for x in left[0] if x.number not in found], [y for y in left[1] if y.number not in matched])
+            for x, y in _matched(one, other, first, second):
+                found[x] = y
+                matched[y] = True
+        left = (array("i", (x for x in left[0] if found[x] < 0)), array("i", (y for y in left[1] if not matched[y])))
     return found
 
 
-def _matched(one: Sequence[RecordedCall], other: Sequence[RecordedCall]) -> list[tuple[RecordedCall, RecordedCall]]:
+def _matched(one: Sequence[int], other: Sequence[int], first: Calls, second: Calls) -> Iterable[tuple[int, int]]:
     """Match all calls of the shorter list, in order."""
     if len(one) > len(other):
-        return [(y, x) for x, y in _matched(other, one)]
+        return [(y, x) for x, y in _matched(other, one, second, first)]
     extra = len(other) - len(one)
     if not one or not extra:
-        return list(zip(one, other, strict=False))
+        return zip(one, other, strict=False)
     if len(one) * (extra + 1) > _COMPARISONS:
-        shift = _best_shift(one, other, extra)
-        return list(zip(one, other[shift:], strict=False))
+        return zip(one, other[_best_shift(one, other, first, second) :], strict=False)
     # Dynamic programming over the number of calls of `other` that are skipped so far.
     costs = [0.0] * (extra + 1)
     choices: list[list[int]] = []
-    for place, call in enumerate(one):
+    others = deque((second[number] for number in other[:extra]), extra + 1)
+    for place, number in enumerate(one):
+        call = first[number]
+        others.append(second[other[place + extra]])
         best, chosen = float("inf"), 0
         row: list[float] = []
         choice: list[int] = []
-        for skipped in range(extra + 1):
+        for skipped, beside in enumerate(others):
             if costs[skipped] < best:
                 best, chosen = costs[skipped], skipped
-            row.append(best + _unlikeness(call, other[place + skipped]))
+            row.append(best + _unlikeness(call, beside))
             choice.append(chosen)
         costs = row
         choices.append(choice)
@@ -107,11 +114,11 @@ def _matched(one: Sequence[RecordedCall], other: Sequence[RecordedCall]) -> list
     return pairs[::-1]
 
 
-def _best_shift(one: Sequence[RecordedCall], other: Sequence[RecordedCall], extra: int) -> int:
-    step = max(1, len(one) // _SAMPLES)
-    places = range(0, len(one), step)
+def _best_shift(one: Sequence[int], other: Sequence[int], first: Calls, second: Calls) -> int:
+    extra = len(other) - len(one)
+    places = range(0, len(one), max(1, len(one) // _SAMPLES))
     shifts = range(0, extra + 1, max(1, (extra + 1) * len(places) // _COMPARISONS))
-    return min(shifts, key=lambda shift: sum(_unlikeness(one[place], other[place + shift]) for place in places))
+    return min(shifts, key=lambda shift: sum(_unlikeness(first[one[place]], second[other[place + shift]]) for place in places))
 
 
 def _unlikeness(one: RecordedCall, other: RecordedCall) -> float:

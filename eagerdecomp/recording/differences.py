@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -95,20 +96,20 @@ class RankDifferences:
     Attributes:
         rank: the rank.
         runs: the two runs.
-        partners: number of a call in the first run -> number of its partner.
+        partners: for each call of the first run, the number of its partner; -1 if it has none.
         found: the first difference of each op, module and phase, in the order of the first run.
         random: the same of random numbers.
         changed: the first input that differs, if nothing was found before it.
-        distances: for each aligned call, its number and the largest relative distance of an output.
+        offs: for each call of the first run, the largest relative distance of an output; NaN if it has no partner.
     """
 
     rank: int
     runs: tuple[RecordedRun, RecordedRun]
-    partners: dict[int, int] = field(repr=False)
+    partners: array[int] = field(repr=False)
     found: tuple[CallDifference, ...]
     random: tuple[CallDifference, ...]
     changed: Changed | None
-    distances: tuple[tuple[int, float], ...] = field(repr=False)
+    offs: array[float] = field(repr=False)
 
     def __bool__(self) -> bool:
         return bool(self.found or self.random or self.changed)
@@ -121,22 +122,27 @@ class RankDifferences:
     @property
     def compared(self) -> int:
         """Number of calls that have a partner."""
-        return len(self.partners)
+        return sum(partner >= 0 for partner in self.partners)
+
+    @property
+    def distances(self) -> Iterator[tuple[int, float]]:
+        """For each call with a partner, its number and the largest relative distance of an output."""
+        return ((number, off) for number, off in enumerate(self.offs) if off == off)
 
     @cached_property
-    def unmatched(self) -> tuple[list[RecordedCall], list[RecordedCall]]:
-        """The calls of each run without a partner."""
-        seconds = set(self.partners.values())
-        return (
-            [call for call in self.runs[0].calls if call.number not in self.partners],
-            [call for call in self.runs[1].calls if call.number not in seconds],
-        )
+    def unmatched(self) -> tuple[array[int], array[int]]:
+        """The numbers of the calls of each run without a partner."""
+        alone = bytearray(b"\1") * len(self.runs[1].calls)
+        for partner in self.partners:
+            if partner >= 0:
+                alone[partner] = False
+        firsts = (number for number, partner in enumerate(self.partners) if partner < 0)
+        return array("i", firsts), array("i", (number for number, one in enumerate(alone) if one))
 
     def neighbourhood(self, call: RecordedCall) -> list[tuple[RecordedCall, float | None]]:
         """Return the calls around a call of the first run, each with its distance; None if it has no partner."""
-        known = dict(self.distances)
         calls = self.runs[0].calls[max(0, call.number - _BEFORE) : call.number + _AFTER + 1]
-        return [(one, known.get(one.number)) for one in calls]
+        return [(one, None if math.isnan(off := self.offs[one.number]) else off) for one in calls]
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -217,9 +223,12 @@ _Noise = dict[tuple[int, int], float]
 def _noise_of(run: RecordedRun, again: RecordedRun) -> _Noise:
     partners = aligned(run.calls, again.calls)
     found: _Noise = {}
-    for number, partner in partners.items():
-        for index, off in _distances(run.calls[number], again.calls[partner]):
-            found[number, index] = math.inf if run.calls[number].random and off else off
+    for number, partner in enumerate(partners):
+        if partner >= 0:
+            call = run.calls[number]
+            for index, off in _distances(call, again.calls[partner]):
+                if off:
+                    found[number, index] = math.inf if call.random else off
     return found
 
 
@@ -229,28 +238,32 @@ def _differences(rank: int, first: RecordedRun, second: RecordedRun, noise: _Noi
     found: dict[tuple[str, ...], CallDifference] = {}
     random: dict[tuple[str, ...], CallDifference] = {}
     changed: Changed | None = None
-    distances: list[tuple[int, float]] = []
-    made: set[tuple[int, int]] = set()  # the numbers of digests that partners made as the same output
-    known: set[int] = set()
-    lists_differ: Any = False
+    offs_of = array("d", [math.nan]) * len(first.calls)
+    made: set[tuple[int, int]] = set()  # the numbers of digests that partners made as the same output, though they differ
+    known = bytearray()  # by the number of a digest: whether a call made it
+    lists_differ = False
     agreeing = later = 0  # calls after `changed` that read a value which an earlier call made
-    for call in first.calls:
-        if call.number not in partners:
+    for number, partner in enumerate(partners):
+        if partner < 0:
             continue
-        other = second.calls[partners[call.number]]
+        call, other = first.calls[number], second.calls[partner]
         offs = _distances(call, other)
-        distances.append((call.number, max((_relative(call, other, index, off) for index, off in offs), default=0.0)))
+        offs_of[number] = max((_relative(call, other, index, off) for index, off in offs), default=0.0)
         drift = distance_of_inputs(call, other)
-        pairs = list(zip(call.outputs, other.outputs, strict=False))
-        if changed is not None and any(value.number in known for value in call.inputs):
+        if changed is not None and any(0 <= value.number < len(known) and known[value.number] for value in call.inputs):
             later += 1
             agreeing += drift <= max(_SAME, changed.relative / 10)
         if drift > _SAME and not (found or random or changed or lists_differ):
             changed = _changed(first, second, partners, call, other, made)
+        pairs = [(x, y, x.digest, y.digest) for x, y in zip(call.outputs, other.outputs, strict=False)]
+        tensors = [(x, y, one, beside) for x, y, one, beside in pairs if one is not None and beside is not None]
         # A tensor of a list has no digest of its own, so if lists differ by rounding, nobody knows where its values come from.
-        lists_differ |= any(x.text.startswith("[") and x.digest and y.digest and distance(x.digest, y.digest) for x, y in pairs)
-        made.update((x.number, y.number) for x, y in pairs)
-        known.update(value.number for value in call.outputs if value.number >= 0)
+        lists_differ |= any(x.text.startswith("[") and distance(one, beside) > 0 for x, _, one, beside in tensors)
+        made.update((x.number, y.number) for x, y, one, beside in tensors if relative_distance(one, beside) > _SAME)
+        for value in call.outputs:
+            if value.number >= 0:
+                known.extend(bytes(max(0, value.number + 1 - len(known))))
+                known[value.number] = True
         if drift > AGREE:
             continue
         worst = _worst(call, other, offs, drift, noise, tf32)
@@ -261,9 +274,7 @@ def _differences(rank: int, first: RecordedRun, second: RecordedRun, noise: _Noi
             rows[key] = worst if earlier is None else replace(earlier, times=earlier.times + 1)
     if changed is not None and not changed.partnered and 2 * agreeing > later:
         changed = None  # the two calls are no partners: what comes after them agrees
-    return RankDifferences(
-        rank, (first, second), partners, tuple(found.values()), tuple(random.values()), changed, tuple(distances)
-    )
+    return RankDifferences(rank, (first, second), partners, tuple(found.values()), tuple(random.values()), changed, offs_of)
 
 
 def _worst(
@@ -307,7 +318,8 @@ def _relative(call: RecordedCall, other: RecordedCall, index: int, off: float) -
 
 
 def _uses_tf32(run: RecordedRun) -> bool:
-    on_cuda = any(" on cuda" in value.text for call in run.calls[:1000] for value in call.inputs)
+    calls = (run.calls.site(number) for number in range(min(1000, len(run.calls))))
+    on_cuda = any(" on cuda" in value.text for call in calls for value in call.inputs)
     return on_cuda and any(run.header.get("tf32", ()))
 
 
@@ -317,7 +329,7 @@ def _uses_tf32(run: RecordedRun) -> bool:
 def _changed(
     first: RecordedRun,
     second: RecordedRun,
-    partners: dict[int, int],
+    partners: array[int],
     call: RecordedCall,
     other: RecordedCall,
     agreed: set[tuple[int, int]],
@@ -342,12 +354,12 @@ def _changed(
             outside = "no recorded call made it in the first run: it is data or a weight from outside the recording"
             why = outside if suspect is None else "it was changed after it was read, by no call that should write it"
             return Changed(call, other, x.name, relative, why, suspect)
-        partner = partners.get(made.number)
-        if partner is None:
+        partner = partners[made.number]
+        if partner < 0:
             why = f"call {made.number} ({made.op}) made it, which has no partner"
             return Changed(call, other, x.name, relative, why, partnered=False)
         reader = _last_reader(second, other.number, x.digest.hash)
-        if beside is not None and beside is not reader:
+        if beside is not None and (reader is None or beside.number != reader.number):
             why = f"call {made.number} ({made.op}) made it in the first run, and call {beside.number} ({beside.op}) in the second"
             return Changed(call, other, x.name, relative, why, partnered=False)
         why = f"call {partner} ({made.op}) made it, and it was changed since, by no call that should write it"
@@ -355,9 +367,9 @@ def _changed(
     return None
 
 
-def _last_reader(run: RecordedRun, before: int, hash_: str) -> RecordedCall | None:
+def _last_reader(run: RecordedRun, before: int, hash_: int) -> RecordedCall | None:
     """Return the last call before another one that had these values as an input."""
-    for call in reversed(run.calls[:before]):
+    for call in map(run.calls.__getitem__, range(before - 1, -1, -1)):
         if any(value.digest is not None and value.digest.hash == hash_ for value in call.inputs):
             return call
     return None
@@ -365,7 +377,7 @@ def _last_reader(run: RecordedRun, before: int, hash_: str) -> RecordedCall | No
 
 def _call_that_made(run: RecordedRun, before: int, digest: int) -> RecordedCall | None:
     """Return the last call before another one that had a digest as an output."""
-    for call in reversed(run.calls[:before]):
+    for call in map(run.calls.__getitem__, range(before - 1, -1, -1)):
         if any(value.number == digest for value in call.outputs):
             return call
     return None

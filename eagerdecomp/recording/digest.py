@@ -7,6 +7,7 @@ in float64). No random generator is used, so the program's random numbers do not
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -14,14 +15,28 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["BUCKETS", "TensorDigest", "digest_of", "distance", "flat_values", "hash_of", "norm_of_difference", "relative_distance"]
+__all__ = [
+    "BUCKETS",
+    "RECORD",
+    "TensorDigest",
+    "digest_of",
+    "digests_of",
+    "distance",
+    "flat_values",
+    "hashes_of",
+    "norm_of_difference",
+    "relative_distance",
+    "unpacked",
+]
 
 #: Number of values of a projection. The relative error of an estimated distance is about sqrt(2 / BUCKETS).
 BUCKETS = 16
 
-# Number of elements that are converted to float64 at once. For so few, torch's kernels use one thread (BLAS may use several, and
-# they may wait for each other).
-_CHUNK = 1 << 14
+#: A digest as bytes: hash and size, then the numbers of `_statistics`.
+RECORD = struct.Struct(f"<qq{6 + BUCKETS}d")
+
+# A long tensor is digested in chunks of this many elements, converted to float64 one at a time.
+_CHUNK = 1 << 16
 _WORD = (1 << 64) - 1
 # Powers of this odd number distinguish the chunks of a hash.
 _CHUNK_FACTOR = 0x9E3779B97F4A7C15
@@ -31,7 +46,7 @@ class TensorDigest(NamedTuple):
     """The digest of a tensor, or of a list of tensors of one dtype. The statistics are those of the finite elements, in float64.
 
     Attributes:
-        hash: equal for tensors with the same bits, in hexadecimal.
+        hash: equal for tensors with the same bits.
         size: number of elements; a complex element counts twice.
         norm: square root of the sum of squares.
         min: the smallest element; 0 if there is none.
@@ -43,7 +58,7 @@ class TensorDigest(NamedTuple):
             the square of its norm, so the projections of two tensors show how far apart they are.
     """
 
-    hash: str
+    hash: int
     size: int
     norm: float
     min: float
@@ -78,55 +93,87 @@ def _flat(tensor: Tensor) -> Tensor:
     return tensor.reshape(-1).contiguous()
 
 
-def hash_of(values: Tensor) -> str:
-    """Return the hash of the result of `flat_values`: a sum of its 64-bit words with fixed odd weights, modulo 2 ** 64."""
-    found = 0
-    for chunk in _chunks(values):
-        # If the bytes do not fill words, hash the same numbers in float64.
-        whole = chunk.nbytes % 8 == 0 and chunk.storage_offset() * chunk.element_size() % 8 == 0
-        words = (chunk if whole else chunk.to(torch.float64)).view(torch.int64)
-        found = (found * _CHUNK_FACTOR + int(torch.dot(words, _weights(words.numel())))) & _WORD
-    return f"{found:016x}"
+def hashes_of(rows: Tensor) -> Tensor:
+    """Return a hash of each row: a sum of its 64-bit words with fixed odd weights, modulo 2 ** 64. Elements must be contiguous."""
+    if not rows.shape[1]:
+        return torch.zeros(len(rows), dtype=torch.int64, device="cpu")
+    if rows.shape[1] <= _CHUNK:
+        return _chunk_hashes(rows)
+    found = torch.zeros(1, dtype=torch.int64, device="cpu")
+    for number, chunk in enumerate(_chunks(rows)):
+        found += _chunk_hashes(chunk) * _signed(pow(_CHUNK_FACTOR, number, 1 << 64))
+    return found
 
 
-def digest_of(values: Tensor, known_hash: str | None = None) -> TensorDigest:
-    """Return the digest of the result of `flat_values`. At most `_CHUNK` elements are copied to the CPU and converted at once."""
-    square, total, nan, inf = 0.0, 0.0, 0, 0
-    least, most = math.inf, -math.inf
-    projection = [0.0] * BUCKETS
-    for number, chunk in enumerate(_chunks(values)):
-        wide = chunk.to(torch.float64)
-        part = float(torch.mul(wide, wide).sum())
-        if not math.isfinite(part):
-            finite = wide.isfinite()
-            nan += int(wide.isnan().sum())
-            inf += int(wide.isinf().sum())
-            low, high = torch.where(finite, wide, math.inf).min(), torch.where(finite, wide, -math.inf).max()
-            wide = torch.where(finite, wide, 0.0)
-            part = float(torch.mul(wide, wide).sum())
-        else:
-            low, high = torch.aminmax(wide)
-        least, most = min(least, float(low)), max(most, float(high))
-        square += part
-        rows, rest = divmod(wide.numel(), BUCKETS)
-        # Element i is in bucket i % BUCKETS. Each element has a weight of its own: if a row shared one, an error that is equal in
-        # all rows could cancel in all buckets at once. Weights are not just signs, so that two equal errors do not cancel either.
-        table = wide[: rows * BUCKETS].view(rows, BUCKETS) if rest else wide.view(rows, BUCKETS)
-        signed = torch.mul(table, _signs(rows)).sum(0).tolist()
-        if rest:
-            for place, value in enumerate(wide[rows * BUCKETS :].tolist()):
-                signed[place] += value * _weight(rows * BUCKETS + place)
-        total += float(wide.sum())
-        if number:
-            flips = [_scrambled(_CHUNK + number * BUCKETS + place) & 1 for place in range(BUCKETS)]
-            signed = [-value if flip else value for value, flip in zip(signed, flips, strict=True)]
-        projection = [one + other for one, other in zip(projection, signed, strict=True)]
-    count = values.numel()
-    if least > most:  # there is no finite element
-        least = most = 0.0
-    finite_count = max(1, count - nan - inf)
-    found = hash_of(values) if known_hash is None else known_hash
-    return TensorDigest(found, values.numel(), math.sqrt(square), least, most, total / finite_count, nan, inf, tuple(projection))
+def _chunk_hashes(chunks: Tensor) -> Tensor:
+    # If the bytes do not fill words, hash the same numbers in float64.
+    whole = chunks.shape[1] * chunks.element_size() % 8 == 0
+    if whole and chunks.storage_offset() * chunks.element_size() % 8:
+        chunks = chunks.clone()
+    words = (chunks if whole else chunks.to(torch.float64)).view(torch.int64)
+    return torch.mv(words, _weights(words.shape[1]))
+
+
+def digests_of(rows: Tensor, hashes: Sequence[int]) -> bytes:
+    """Return the digests of rows with these hashes, as bytes: `RECORD.size` for each."""
+    size = rows.shape[1]
+    if size <= _CHUNK:
+        found = _statistics(rows)
+    else:
+        parts = []
+        for number, chunk in enumerate(_chunks(rows)):
+            (statistics,) = _statistics(chunk)
+            parts.append([*statistics[:6], *[sign * one for sign, one in zip(_signs_of(number), statistics[6:], strict=True)]])
+        square, least, most, *rest = zip(*parts, strict=True)
+        found = [[sum(square), min(least), max(most), *map(sum, rest)]]
+    return b"".join([RECORD.pack(hash_, size, *statistics) for hash_, statistics in zip(hashes, found, strict=True)])
+
+
+def _statistics(rows: Tensor) -> list[list[float]]:
+    """Return of each row the sum of squares, minimum, maximum, sum, numbers of NaN and infinities, and projection.
+
+    All but the numbers are of the finite elements.
+    """
+    count, size = rows.shape
+    if not size:
+        return [[0.0, math.inf, -math.inf] + [0.0] * (3 + BUCKETS)] * count
+    wide = rows.to(torch.float64)
+    square = torch.mul(wide, wide).sum(1)
+    if math.isfinite(square.sum().item()):
+        least, most = wide.amin(1), wide.amax(1)
+        nan = inf = torch.zeros_like(square)
+    else:
+        finite = wide.isfinite()
+        nan, inf = wide.isnan().sum(1).to(torch.float64), wide.isinf().sum(1).to(torch.float64)
+        least, most = torch.where(finite, wide, math.inf).amin(1), torch.where(finite, wide, -math.inf).amax(1)
+        wide = torch.where(finite, wide, 0.0)
+        square = torch.mul(wide, wide).sum(1)
+    # Element i is in bucket i % BUCKETS. Each element has a weight of its own: if a row shared one, an error that is equal in
+    # all rows could cancel in all buckets at once. Weights are not just signs, so that two equal errors do not cancel either.
+    full = size - size % BUCKETS
+    weighted = torch.mul(wide, _signs(size))
+    if full:
+        projection = (weighted[:, :full] if full < size else weighted).view(count, -1, BUCKETS).sum(1)
+        if full < size:
+            projection[:, : size - full] += weighted[:, full:]
+    else:
+        projection = torch.constant_pad_nd(weighted, (0, BUCKETS - size))
+    return torch.cat((torch.stack((square, least, most, wide.sum(1), nan, inf), 1), projection), 1).tolist()
+
+
+def digest_of(values: Tensor) -> TensorDigest:
+    """Return the digest of the result of `flat_values`, on the CPU."""
+    rows = values.view(1, -1)
+    return unpacked(digests_of(rows, hashes_of(rows).tolist()))
+
+
+def unpacked(record: bytes) -> TensorDigest:
+    """Return the digest that was packed."""
+    hash_, size, square, least, most, total, nan, inf, *projection = RECORD.unpack(record)
+    finite = size - int(nan) - int(inf)
+    least, most = (least, most) if finite else (0.0, 0.0)
+    mean = total / max(1, finite)
+    return TensorDigest(hash_, size, math.sqrt(square), least, most, mean, int(nan), int(inf), tuple(projection))
 
 
 def distance(one: TensorDigest, other: TensorDigest) -> float:
@@ -151,22 +198,10 @@ def norm_of_difference(one: Sequence[float], other: Sequence[float]) -> float:
     return math.sqrt(sum((x - y) ** 2 for x, y in zip(one, other, strict=True)))
 
 
-def _chunks(values: Tensor) -> Iterator[Tensor]:
-    """Yield parts of a 1-d tensor as contiguous tensors on the CPU."""
-    count = values.numel()
-    if 0 < count <= _CHUNK:
-        yield values.cpu()
-        return
-    for start in range(0, count, _CHUNK):
-        yield values[start : start + _CHUNK].cpu()
-
-
-@cache
-def _weight(number: int) -> float:
-    """Return the weight of an element in a projection: of either sign, from 0.48 to 1.44, with a mean square of 1."""
-    bits = _scrambled(number)
-    size = (0.5 + (bits >> 11) / (1 << 53)) * math.sqrt(12 / 13)
-    return size if bits & 1 else -size
+def _chunks(rows: Tensor) -> Iterator[Tensor]:
+    """Yield parts of one long row."""
+    for chunk in torch.split(rows.view(-1), _CHUNK):
+        yield chunk.view(1, -1)
 
 
 def _scrambled(number: int) -> int:
@@ -177,12 +212,28 @@ def _scrambled(number: int) -> int:
     return number ^ (number >> 31)
 
 
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number
+
+
 @cache
 def _tables() -> tuple[Tensor, Tensor]:
-    """Return the weights of a hash, and the weights of a chunk's projection. They take 50 ms, once."""
-    weights = [(_scrambled(place) | 1) - (1 << 63) for place in range(_CHUNK)]
-    signs = [[_weight(row * BUCKETS + place) for place in range(BUCKETS)] for row in range(_CHUNK // BUCKETS)]
-    return torch.tensor(weights, dtype=torch.int64), torch.tensor(signs, dtype=torch.float64)
+    """Return the weights of the words of a hash, and those of the elements in a projection.
+
+    Weights of a projection have either sign, sizes from 0.48 to 1.44, and a mean square of 1.
+    """
+    bits = torch.arange(_CHUNK, dtype=torch.int64, device="cpu")
+    bits = bits * _signed(_CHUNK_FACTOR) + 0x632BE59BD9B4E019  # `_scrambled` of each
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = (bits ^ (bits >> shift & (1 << 64 - shift) - 1)) * _signed(factor)
+    bits = bits ^ (bits >> 31 & (1 << 33) - 1)
+    sizes = (0.5 + (bits >> 11 & (1 << 53) - 1).to(torch.float64) / (1 << 53)) * math.sqrt(12 / 13)
+    return bits | 1, torch.where(bits & 1 == 1, sizes, -sizes)
+
+
+def _signs_of(chunk: int) -> list[int]:
+    """Return the signs of a chunk's projection, so that equal errors in all chunks do not cancel, nor add up."""
+    return [1 - 2 * (_scrambled(_CHUNK + chunk * BUCKETS + place) & 1) for place in range(BUCKETS)]
 
 
 @lru_cache(4096)
@@ -191,5 +242,5 @@ def _weights(count: int) -> Tensor:
 
 
 @lru_cache(4096)
-def _signs(rows: int) -> Tensor:
-    return _tables()[1][:rows]
+def _signs(count: int) -> Tensor:
+    return _tables()[1][:count]

@@ -86,7 +86,7 @@ def _points(one: RankDifferences, last: int) -> Sequence[_Point]:
             largest[column] = (off, number)
     calls = one.runs[0].calls
     return [
-        _Point(_LEFT + column, _y(off), calls[number].phase, f"call {number}, {calls[number].op}: {off_text(off)}")
+        _Point(_LEFT + column, _y(off), calls.site(number).phase, f"call {number}, {calls.site(number).op}: {off_text(off)}")
         for column, (off, number) in sorted(largest.items())
     ]
 
@@ -97,12 +97,14 @@ def _y(off: float) -> float:
 
 
 def _modules(one: RankDifferences) -> list[_ModuleRow]:
-    distances: dict[str, list[float]] = {}
-    calls = one.runs[0].calls
+    counts: dict[str, int] = {}
+    largest: dict[str, float] = {}
     for number, off in one.distances:
-        distances.setdefault(calls[number].module, []).append(off)
+        module = one.runs[0].calls.site(number).module
+        counts[module] = counts.get(module, 0) + 1
+        largest[module] = max(off, largest.get(module, 0.0))
     firsts: dict[str, str] = {}
     for row in one.found:
         firsts.setdefault(row.first.module, f"call {row.first.number}, {row.first.op}")
-    rows = [_ModuleRow(name, len(offs), max(offs), firsts.get(name, "")) for name, offs in distances.items()]
+    rows = [_ModuleRow(name, count, largest[name], firsts.get(name, "")) for name, count in counts.items()]
     return sorted(rows, key=lambda row: -row.largest)

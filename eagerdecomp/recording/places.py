@@ -10,7 +10,7 @@ from types import CodeType, FrameType
 import torch
 from torch.nn import Module
 
-from eagerdecomp._torch.autograd import autograd_node, node_number
+from eagerdecomp._torch.autograd import BACKWARD_CODE, autograd_node, node_number
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import ForwardLines, noted_for
 
@@ -34,39 +34,36 @@ class ModulePaths:
         self._numbered = [""]
         self._lock = free_in_child(threading.Lock())
         self._names: dict[int, _Names] = {}
+        self._paths: dict[int, tuple[weakref.ref[Module], str]] = {}
         self._optimizer_code: dict[CodeType, bool] = {}
         self._forward: dict[int, ForwardLines] = {}
 
-    def place_of(self, frame: FrameType | None) -> tuple[str, str]:
-        """Return the path of the module that made a call, "" if none did, and the phase. `frame` made the call.
+    def place_of(self, frame: FrameType | None, thread: int) -> tuple[str, str]:
+        """Return the path of the module that made a call, "" if none did, and the phase. `frame` made the call in this thread.
 
         In a backward pass, the module is that of the forward call.
         """
-        innermost = outermost = None
-        caller: FrameType | None = None
-        phase = FORWARD
+        forward = self._forward.get(thread)
+        if forward is None:
+            forward = self._forward[thread] = ForwardLines()
+        node = autograd_node()
+        phase = FORWARD if node is None else BACKWARD
         optimizer_code = self._optimizer_code
         while frame is not None:
             code = frame.f_code
             if code is _CALL:
-                module = frame.f_locals["self"]
-                innermost = module if innermost is None else innermost
-                outermost, caller = module, frame.f_back
-            else:
-                known = optimizer_code.get(code)
-                if known is None:
-                    known = optimizer_code[code] = code.co_filename.startswith(_OPTIMIZERS)
-                if known:
-                    phase = OPTIMIZER
+                path = self._path(frame)
+                forward.note(self._number(path))
+                return path, phase
+            if code is BACKWARD_CODE:
+                break
+            known = optimizer_code.get(code)
+            if known is None:
+                known = optimizer_code[code] = code.co_filename.startswith(_OPTIMIZERS)
+            if known:
+                phase = OPTIMIZER
+                break
             frame = frame.f_back
-        forward = self._forward.setdefault(threading.get_native_id(), ForwardLines())
-        node = autograd_node()
-        if node is not None:
-            phase = BACKWARD
-        if outermost is not None:
-            path = self._path(innermost, outermost, caller)
-            forward.note(self._number(path))
-            return path, phase
         # Number 0 is that of no module.
         number = 0 if node is None else noted_for(node_number(node), forward, list(self._forward.values())) or 0
         forward.note(number)
@@ -81,11 +78,23 @@ class ModulePaths:
                     self._numbered.append(path)
         return found
 
-    def _path(self, innermost: Module | None, outermost: Module, caller: FrameType | None) -> str:
+    def _path(self, frame: FrameType) -> str:
+        """Return the path of the module that is called in a frame. It is found at its first call."""
+        module = outermost = frame.f_locals["self"]
+        known = self._paths.get(id(module))
+        if known is not None and known[0]() is module:
+            return known[1]
+        caller = above = frame.f_back
+        while above is not None:
+            if above.f_code is _CALL:
+                outermost, caller = above.f_locals["self"], above.f_back
+            above = above.f_back
         names = self._names.get(id(outermost))
         if names is None or names.root() is not outermost:
             names = self._names[id(outermost)] = _Names(outermost, caller)
-        return names.path(innermost)
+        path = names.path(module)
+        self._paths[id(module)] = weakref.ref(module), path
+        return path
 
 
 class _Names:
@@ -96,7 +105,7 @@ class _Names:
         self._first = _variable(root, caller) or type(root).__name__
         self._paths = self._found(root)
 
-    def path(self, module: Module | None) -> str:
+    def path(self, module: Module) -> str:
         """Return the path of a module. One that was added since, or that is no submodule, is named by its class."""
         found = self._paths.get(id(module))
         root = self.root()

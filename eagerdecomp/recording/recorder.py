@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import sys
@@ -16,9 +17,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.higher_order import AmbientMode, run_higher_order
-from eagerdecomp._torch.modes import active_fake_mode, no_current_modes, without_torch_dispatch
+from eagerdecomp._torch.modes import active_fake_mode, no_current_modes, without_torch_dispatch, without_torch_function
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
-from eagerdecomp._torch.tensors import any_fake, desugars_first, has_values, is_zero_tensor
+from eagerdecomp._torch.tensors import any_fake, desugars_first, dispatch_keys, has_values, is_zero_tensor
 from eagerdecomp._version import __version__
 from eagerdecomp.eager.compare import is_arbitrary
 from eagerdecomp.eager.observe import copied, leaves_of, mapped_call
@@ -29,7 +30,7 @@ from eagerdecomp.host.source_lines import ForwardLines, UserLines, place_in_word
 from eagerdecomp.ops.call_text import tensor_text, value_text
 from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.recording.digest import digest_of, flat_values, hash_of
+from eagerdecomp.recording.batches import Batches
 from eagerdecomp.recording.places import ModulePaths
 from eagerdecomp.recording.run_folder import RunWriter
 
@@ -44,6 +45,9 @@ _ITEMS = 4
 # Types of arguments that are written as JSON.
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 
+# Maximum number of sites that are remembered, so that they are written once.
+_SITES = 1 << 16
+
 
 class _Op:
     """The facts about an op that the recorder needs.
@@ -55,6 +59,7 @@ class _Op:
         random: whether it draws random numbers.
         names: the names of its arguments.
         unread: the names of arguments whose values it does not read, or that only it understands.
+        reads: whether it reads the values of each argument.
         written: the positions of the arguments that it writes.
         writes_lists: whether it writes a list of tensors.
         undefined: the positions of results whose values are not defined.
@@ -74,6 +79,7 @@ class _Op:
         if facts.reads_metadata:
             unread |= {one.name for one in facts.arguments if one.holds_tensors}
         self.unread = frozenset(unread)
+        self.reads = tuple([name not in unread for name in names])
         statistics = ("running_mean", "running_var") if facts.writes_statistics_if else ()
         self.written = (*facts.mutated, *(names.index(one) for one in statistics if one in names))
         self.writes_lists = any(facts.arguments[position].is_list for position in facts.mutated)
@@ -87,10 +93,10 @@ class ValueRecorder(AmbientMode):
     ``eagerdecomp diff RUN_A RUN_B`` compares two such runs, and names the first call that differs.
 
     The recorder gets the calls as the program makes them, before they are decomposed: in plain eager, in an `EagerDecompMode`
-    (whichever of the two is entered first), and on an installed device. A line per call is appended to ``calls.jsonl`` in the
-    folder of the rank, so the run can be read after a crash. A digest holds a hash, the norm, minimum, maximum, mean, the numbers
-    of NaN and infinities, and a fixed projection. Calls on fake tensors, in compiled graphs and in forked processes are not
-    recorded.
+    (whichever of the two is entered first), and on an installed device. Calls are appended to ``calls.jsonl`` in the folder of the
+    rank, and digests at least once a second to ``digests.bin``, so the run can be read after a crash. A digest holds a hash, the
+    norm, minimum, maximum, mean, the numbers of NaN and infinities, and a fixed projection. Calls on fake tensors, in compiled
+    graphs and in forked processes are not recorded.
 
     Args:
         path: the folder of the run. Each rank writes a folder in it: ``rank0``. The rank is that of `torch.distributed`, if it is
@@ -152,7 +158,11 @@ class ValueRecorder(AmbientMode):
         self._lines = UserLines()
         self._paths = ModulePaths()
         self._forward: dict[int, ForwardLines] = {}
-        self._texts: dict[Any, str] = {}
+        self._inputs: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}
+        self._sites: dict[tuple[Any, ...], int] = {}
+        self._numbers = itertools.count()
+        self._kinds: dict[Sequence[type], tuple[bool, bool]] = {}  # of types of tensors: whether they handle ops, or are fake
+        self._readable: dict[int, bool] = {}  # of tensors with these dispatch keys
         self._saves_op: dict[str, bool] = {}
         self._ops: dict[OpOverload, _Op] = {}
 
@@ -165,7 +175,8 @@ class ValueRecorder(AmbientMode):
         with self._lock:
             if self._writer is None:
                 rank = _rank()
-                self._writer = RunWriter(self.path / f"rank{rank}", self._header(rank))
+                self._writer = writer = RunWriter(self.path / f"rank{rank}", self._header(rank))
+                self._batches = Batches(writer.first_digest, writer.add_digests, writer.add_values)
             self._entered += 1
         return super().__enter__()
 
@@ -181,34 +192,46 @@ class ValueRecorder(AmbientMode):
         """Write the last row. Later calls are not recorded. If it is missing, a comparison says that the run may have crashed."""
         with self._lock:
             if self._writer is not None and os.getpid() == self._owner:
+                self._batches.flush()
                 self._writer.close()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if types and desugars_first(types):
+        kinds = self._kinds.get(types)
+        if kinds is None:
+            kinds = self._kinds[types] = (desugars_first(types), any_fake(types))
+        if kinds[0]:
             return NotImplemented
         kwargs = kwargs or {}
-        if isinstance(func, HigherOrderOperator):
-            return run_higher_order(self, func, args, kwargs)
         op = self._ops.get(func)
-        if op is None and isinstance(func, OpOverload):
-            op = self._ops[func] = _Op(func)
-        if op is None or op.passthrough or not self._records(types):
+        if op is None:
+            if isinstance(func, HigherOrderOperator):
+                return run_higher_order(self, func, args, kwargs)
+            if isinstance(func, OpOverload):
+                op = self._ops[func] = _Op(func)
+        if op is None or op.passthrough or kinds[1] or active_fake_mode() is not None or os.getpid() != self._owner:
             return func(*args, **kwargs)
         frame = sys._getframe().f_back  # None in a thread of autograd's
-        line = self._lines.number_of(frame, self._forward_lines())
-        module, phase = self._paths.place_of(frame)
-        names, unread = op.names, op.unread
+        # Not in `threading.local`: a thread of autograd's loses that whenever it leaves Python.
+        thread = threading.get_native_id()
+        forward = self._forward.get(thread)
+        if forward is None:
+            forward = self._forward[thread] = self._lines.of_thread()
+        line = self._lines.number_of(frame, forward)
+        module, phase = self._paths.place_of(frame, thread)
         with self._lock:
-            inputs = [self._value(name, value, name not in unread) for name, value in zip(names, args, strict=False)]
-            if kwargs:
-                inputs += [self._value(name, value, name not in unread) for name, value in kwargs.items()]
+            key: list[Any] = [func, line, module, phase, op.random and draws_numbers(func, args, kwargs)]
+            for value, read in zip(args, op.reads, strict=False):
+                self._see(value, read, key)
+            for name, value in kwargs.items():
+                key.append(name)
+                self._see(value, name not in op.unread, key)
+            given = self._inputs.get(whole := tuple(key)) or self._given(whole, op, args, kwargs)
+            values = self._batches.taken()
             saved = self._copied(op, module, args, kwargs) if self._saves_any else None
-        row: dict[str, Any] = {"op": op.name, "module": module, "phase": phase, "line": line, "inputs": inputs}
-        if op.random and draws_numbers(func, args, kwargs):
-            row["random"] = True
-        versions = [one._version for one in _uncounted(op, args)]
+        uncounted = _uncounted(op, args) if op.writes_lists else []
+        versions = [one._version for one in uncounted]
         try:
             if self._native_random and op.random and _is_on_cpu(args, kwargs):
                 with no_current_modes():
@@ -216,89 +239,84 @@ class ValueRecorder(AmbientMode):
             else:
                 result = func(*args, **kwargs)
         except Exception as error:
-            row.update(outputs=[], error=f"{type(error).__name__}: {error}".partition("\n")[0])
-            self._write(row, line, None)
+            self._write(given, [], values, {"error": f"{type(error).__name__}: {error}".partition("\n")[0]})
             raise
-        for one, version in zip(_uncounted(op, args), versions, strict=True):
+        for one, version in zip(uncounted, versions, strict=True):
             if one._version == version:
                 torch.autograd.graph.increment_version(one)
-        with self._lock:
-            row["outputs"] = outputs = self._outputs(op, result)
-            for position in op.written:
-                name = names[position]
-                value = args[position] if position < len(args) else kwargs.get(name)
-                if value is not None and not any(value is one for one in leaves_of(result)):
-                    outputs.append(self._value(f"{name} afterwards", value, True))
-            if saved is not None:
-                with no_current_modes():
-                    saved["results"] = copied(None, list(leaves_of(result)), {}, home=True)[0]
-            self._write(row, line, saved)
+        outputs = _outputs(op, args, kwargs, result)
+        if saved is not None:
+            with no_current_modes():
+                saved["results"] = copied(None, list(leaves_of(result)), {}, home=True)[0]
+        self._write(given, outputs, values, {} if saved is None else {"saved": saved})
         return result
-
-    def _records(self, types: Sequence[type]) -> bool:
-        fake = (types and any_fake(types)) or active_fake_mode() is not None
-        return not fake and os.getpid() == self._owner
-
-    def _outputs(self, op: _Op, result: Any) -> list[dict[str, Any]]:
-        if not isinstance(result, tuple):  # a list is one result
-            return [] if result is None else [self._value("result", result, 0 not in op.undefined)]
-        return [
-            self._value(f"result {place}", one, place not in op.undefined) for place, one in enumerate(result) if one is not None
-        ]
 
     # -- values ---------------------------------------------------------------------------------------------------------------
 
-    def _value(self, name: str, value: Any, read: bool) -> dict[str, Any]:
-        """Return the row of an argument or a result; write the digest of its values if `read`."""
+    def _see(self, value: Any, read: bool, key: list[Any]) -> None:
+        """Append to `key` what is written about a value, and digest it if it is a tensor or a list of tensors, and `read`."""
         if isinstance(value, Tensor):
-            row: dict[str, Any] = {"name": name, "tensor": self._text(value)}
-            if value.layout is torch.strided:
+            dtype, shape, readable = self._form(value)
+            key += dtype, shape, readable
+            if readable:
+                key.append(value.stride())
+                if read:
+                    self._batches.add((dtype, shape), value if value.is_cpu else _on_cpu(value))
+        elif (kind := type(value)) in _PLAIN:
+            key += kind, value
+        elif isinstance(value, (list, tuple)) and value and not _PLAIN.issuperset(map(type, value)):
+            forms = [self._form(one) if isinstance(one, Tensor) else (kind, None, repr(one)) for one in value]
+            key += forms
+            tensors = [one for one in value if isinstance(one, Tensor)]
+            if tensors and read and None not in [readable for _, _, readable in forms]:
+                tensors = [one if one.is_cpu else _on_cpu(one) for one in tensors]
+                if len({one.dtype for one in tensors}) > 1:
+                    with without_torch_dispatch(), without_torch_function():
+                        tensors = [one.to(torch.float64) for one in tensors]
+                self._batches.add((tensors[0].dtype, *[one.shape for one in tensors]), *tensors)
+        else:
+            key.append(repr(value))
+
+    def _form(self, tensor: Tensor) -> tuple[Any, Any, Any]:
+        """Return the dtype, the shape and the other facts of a tensor. The last are None if its values cannot be read."""
+        keys = dispatch_keys(tensor).raw_repr()
+        readable = self._readable.get(keys)
+        if readable is None:
+            readable = self._readable[keys] = _readable([tensor])
+        if not readable:
+            return tensor_text(tensor), None, None
+        return tensor.dtype, tensor.shape, keys if tensor.is_cpu else (keys, tensor.device)
+
+    def _row(self, name: str, value: Any, read: bool) -> dict[str, Any]:
+        """Return what is written about an argument or a result."""
+        if isinstance(value, Tensor):
+            row: dict[str, Any] = {"name": name, "tensor": tensor_text(value)}
+            if value.layout is torch.strided and not value.is_nested:
                 row["strides"] = value.stride()
-            if read:
-                row["digest"] = self._digest([value])
-            return row
+            return {**row, "read": True} if read and _readable([value]) else row
         if type(value) in _PLAIN:
             return {"name": name, "value": value}
         if isinstance(value, (list, tuple)):
             tensors = [one for one in value if isinstance(one, Tensor)]
             if tensors:
-                text = ", ".join([self._text(one) if isinstance(one, Tensor) else repr(one) for one in value[:_ITEMS]])
+                text = ", ".join([tensor_text(one) if isinstance(one, Tensor) else repr(one) for one in value[:_ITEMS]])
                 row = {"name": name, "tensor": f"[{text}]" if len(value) <= _ITEMS else f"[{text}, ... {len(value)} in all]"}
-                if read:
-                    row["digest"] = self._digest(tensors)
-                return row
+                return {**row, "read": True} if read and _readable(tensors) else row
             if all(type(one) in _PLAIN for one in value):
                 return {"name": name, "value": list(value)}
         return {"name": name, "text": value_text(value, items=_ITEMS)[:200]}
 
-    def _text(self, tensor: Tensor) -> str:
-        key = (tensor.dtype, tensor.shape, tensor.device, tensor.layout)
-        found = self._texts.get(key)
-        if found is None:
-            if len(self._texts) > 10_000:
-                self._texts.clear()
-            found = self._texts[key] = tensor_text(tensor)
+    def _given(self, key: tuple[Any, ...], op: _Op, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Return a number and what is written about the place and the inputs of a call."""
+        if len(self._inputs) >= _SITES:
+            self._inputs.clear()
+        _, line, module, phase, random = key[:5]
+        where = " ".join(place_in_words(self._lines.lines()[line]).split())
+        row: dict[str, Any] = {"op": op.name, "module": module, "phase": phase, "where": where}
+        row["inputs"] = [self._row(*one) for one in zip(op.names, args, op.reads, strict=False)]
+        row["inputs"] += [self._row(name, value, name not in op.unread) for name, value in kwargs.items()]
+        found = self._inputs[key] = (next(self._numbers), {**row, "random": True} if random else row)
         return found
-
-    def _digest(self, tensors: Sequence[Tensor]) -> int:
-        """Return the number of the digest of tensors; -1 if their values cannot be read."""
-        assert self._writer is not None
-        if not all(map(has_values, tensors)) or any(map(is_zero_tensor, tensors)):
-            return -1
-        if all(one.is_cpu for one in tensors):
-            with without_torch_dispatch():
-                return self._digest_of(tensors)
-        # The copy from a device may need kernels that enter modes.
-        with no_current_modes():
-            return self._digest_of([one.cpu() for one in tensors])
-
-    def _digest_of(self, tensors: Sequence[Tensor]) -> int:
-        assert self._writer is not None
-        same = len(tensors) == 1 or len({one.dtype for one in tensors}) == 1
-        values = flat_values(tensors if same else [one.to(torch.float64) for one in tensors])
-        hash_ = hash_of(values)
-        found = self._writer.digest_number(hash_, values.numel())
-        return self._writer.add_digest(digest_of(values, hash_)) if found is None else found
 
     # -- writing --------------------------------------------------------------------------------------------------------------
 
@@ -331,23 +349,24 @@ class ValueRecorder(AmbientMode):
             self._saves_op[name] = found
         return found
 
-    def _write(self, row: dict[str, Any], line: int, saved: dict[str, Any] | None) -> None:
+    def _write(
+        self, given: tuple[int, dict[str, Any]], outputs: Sequence[tuple[str, Any, bool]], values: list[int], more: dict[str, Any]
+    ) -> None:
         writer = self._writer
         assert writer is not None
         with self._lock:
-            if writer.needs_line(line):
-                writer.add_line(line, " ".join(place_in_words(self._lines.lines()[line]).split()))
-            if saved is not None:
-                row["saved"] = writer.save(writer.calls, saved)
-            writer.add_call(row)
-
-    def _forward_lines(self) -> ForwardLines:
-        # Not in `threading.local`: a thread of autograd's loses that whenever it leaves Python.
-        thread = threading.get_native_id()
-        own = self._forward.get(thread)
-        if own is None:
-            own = self._forward[thread] = self._lines.of_thread()
-        return own
+            parts: list[Any] = [given[0]]
+            for _, value, read in outputs:
+                self._see(value, read, parts)
+            values += self._batches.taken()
+            site = self._sites.get(key := tuple(parts))
+            if site is None:
+                if len(self._sites) >= _SITES:
+                    self._sites.clear()
+                site = self._sites[key] = writer.add_site({**given[1], "outputs": [self._row(*one) for one in outputs]})
+            if "saved" in more:
+                more["saved"] = writer.save(writer.calls, more["saved"])
+            writer.add_call(site, values, more)
 
     def _header(self, rank: int) -> dict[str, Any]:
         return {
@@ -361,6 +380,31 @@ class ValueRecorder(AmbientMode):
             "tf32": [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32],
             "command": list(self._command),
         }
+
+
+def _outputs(op: _Op, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> list[tuple[str, Any, bool]]:
+    """Return the name and the value of each result, and of each argument that was written, and whether its values are defined."""
+    if result is None:
+        found = []
+    elif isinstance(result, tuple):
+        found = [(f"result {place}", one, place not in op.undefined) for place, one in enumerate(result) if one is not None]
+    else:  # a list is one result
+        found = [("result", result, 0 not in op.undefined)]
+    for position in op.written:
+        value = args[position] if position < len(args) else kwargs.get(op.names[position])
+        if value is not None and value is not result and not any(value is one for one in leaves_of(result)):
+            found.append((f"{op.names[position]} afterwards", value, True))
+    return found
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    # The copy from a device may need kernels that enter modes.
+    with no_current_modes(), without_torch_function():
+        return tensor.cpu()
+
+
+def _readable(tensors: Sequence[Tensor]) -> bool:
+    return all(has_values(one) and not is_zero_tensor(one) for one in tensors)
 
 
 def _is_on_cpu(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:

@@ -1,41 +1,40 @@
-"""The folder of a recorded run: a folder per rank, with `calls.jsonl` and saved tensors. One writer and one reader.
+"""The folder of a recorded run: a folder per rank, with `calls.jsonl`, `digests.bin` and saved tensors. One writer and one reader.
 
-`calls.jsonl` has a JSON object per line: the header, then rows of calls, each after the source line and the digests that it refers
-to, and a last row if the run ended well. Rows are appended as the calls are made, so the file can be read after a crash.
+`calls.jsonl` has a JSON object per line: the header, then calls, and a last row if the run ended well. What calls of one place have
+in common (op, module, line, shapes) is a row of its own, the *site*. A call has the numbers of its tensors' values; later rows say
+which digest in `digests.bin` each value has. Rows of calls are appended as the calls are made, and digests at least once a
+second, so the run can be read after a crash: only the digests of the last calls may be missing. A run is read without keeping its
+calls in memory.
 """
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import os
-import struct
+import zlib
 from array import array
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, overload
 
 import torch
 
 from eagerdecomp.errors import FileError
 from eagerdecomp.host.atomic_file import write_bytes
-from eagerdecomp.recording.digest import BUCKETS, TensorDigest
+from eagerdecomp.recording.digest import RECORD, TensorDigest, unpacked
 
-__all__ = ["RecordedCall", "RecordedRun", "RunWriter", "Value", "ranks_of", "read_run"]
+__all__ = ["Calls", "RecordedCall", "RecordedRun", "RunWriter", "Value", "ranks_of", "read_run"]
 
 FORMAT = "eagerdecomp values"
-VERSION = 1
+VERSION = 2
 CALLS = "calls.jsonl"
+DIGESTS = "digests.bin"
 _WRITE_ONE = "Write one with: eagerdecomp record --values FOLDER SCRIPT"
 
-# Maximum number of digests that the writer remembers, to refer to them instead of writing them again.
-_DIGESTS = 1 << 16
-
-# A projection is written as base64: 16 numbers as text would take half of the recorder's time.
-_PROJECTION = struct.Struct(f"<{BUCKETS}d")
+# Number of sites and of digests that the reader keeps.
+_CACHED = 4096
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
@@ -48,8 +47,9 @@ class Value:
         name: the name of the argument; ``result``, or ``result 1`` of several; of a written argument, ``NAME afterwards``.
         text: a tensor's dtype, sizes and device, or another value as text.
         strides: the strides of one tensor.
-        digest: the digest of a tensor; None if its values are undefined, were not read or cannot be read.
+        digest: the digest of a tensor; None if its values are undefined, were not read, cannot be read, or if the run crashed.
         is_tensor: whether the value is a tensor or a list of tensors.
+        is_read: whether the op reads or defines the values of a tensor, and they can be read.
         number: the number of the digest in the file.
         constant: the value of an argument that is a number, a string, a list of these or None.
     """
@@ -59,6 +59,7 @@ class Value:
     strides: tuple[int, ...] = ()
     digest: TensorDigest | None = field(default=None, repr=False)
     is_tensor: bool = False
+    is_read: bool = False
     number: int = -1
     constant: Any = None
 
@@ -108,14 +109,14 @@ class RecordedRun:
     Attributes:
         folder: where it was read from.
         header: facts about the run: torch, script, arguments, threads.
-        calls: the calls, in order.
+        calls: the calls, in order. They are read when they are used.
         complete: whether the run ended without a crash.
         notes: what was left out.
     """
 
     folder: Path
     header: Mapping[str, Any]
-    calls: tuple[RecordedCall, ...]
+    calls: Calls
     complete: bool
     notes: tuple[str, ...] = field(default=())
 
@@ -140,50 +141,42 @@ class RunWriter:
         folder.mkdir(parents=True, exist_ok=True)
         if _has_no_call(folder / CALLS):
             (folder / CALLS).unlink()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         try:
-            self._file: int | None = os.open(folder / CALLS, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
+            self._file: int | None = os.open(folder / CALLS, flags | os.O_EXCL, 0o666)
         except FileExistsError:
             raise FileError(f"{folder} already holds a recorded run. Choose another folder, or remove this one") from None
-        self.calls = 0
-        self._digests: OrderedDict[tuple[str, int], int] = OrderedDict()
-        self._digest_count = 0
-        self._lines: set[int] = set()
-        self._rows: list[str] = []
+        self._digests = os.open(folder / DIGESTS, flags | os.O_TRUNC, 0o666)
+        self._checksum = 0
+        self.calls = self.sites = 0
         self._add({"format": FORMAT, "version": VERSION, **header})
-        self._flush()
 
-    def digest_number(self, hash_: str, count: int) -> int | None:
-        """Return the number of a digest that was written lately; None if it must be written."""
-        found = self._digests.get((hash_, count))
-        if found is not None:
-            self._digests.move_to_end((hash_, count))
-        return found
+    def first_digest(self) -> int:
+        """Return the number of the next digest."""
+        return 0 if self._file is None else os.lseek(self._digests, 0, os.SEEK_CUR) // RECORD.size
 
-    def add_digest(self, digest: TensorDigest) -> int:
-        """Write a digest, and return its number."""
-        number = self._digest_count
-        self._digest_count += 1
-        self._digests[digest.hash, digest.size] = number
-        if len(self._digests) > _DIGESTS:
-            self._digests.popitem(last=False)
-        packed = base64.b64encode(_PROJECTION.pack(*digest.projection)).decode()
-        self._add({"digest": number, **digest._asdict(), "projection": packed})
-        return number
+    def add_digests(self, records: bytes) -> None:
+        """Write packed digests."""
+        if self._file is not None:
+            self._checksum = zlib.crc32(records, self._checksum)
+            _write(self._digests, records)
 
-    def needs_line(self, number: int) -> bool:
-        """Return whether a source line was not written yet."""
-        return number not in self._lines
+    def add_values(self, values: Sequence[int], digests: Sequence[int]) -> None:
+        """Write which values have which digests."""
+        self._add({"values": values, "digests": digests})
 
-    def add_line(self, number: int, text: str) -> None:
-        """Write a source line, to which calls refer by its number."""
-        self._lines.add(number)
-        self._add({"line": number, "text": text})
+    def add_site(self, row: Mapping[str, Any]) -> int:
+        """Write what calls have in common, and return its number."""
+        self._add({"site": self.sites, **row})
+        self.sites += 1
+        return self.sites - 1
 
-    def add_call(self, row: dict[str, Any]) -> None:
-        """Append a call, with the rows that it refers to, as one write to the file."""
-        self._add({"call": self.calls, **row})
+    def add_call(self, site: int, values: Sequence[int], more: Mapping[str, Any] | None) -> None:
+        """Append a call: its site, the numbers of its tensors' values, and what else there is to say."""
+        if self._file is not None:
+            rest = f",{_encode(more)[1:]}" if more else "}"
+            _write(self._file, f'{{"call":{self.calls},"site":{site},"values":{values}{rest}\n'.encode())
         self.calls += 1
-        self._flush()
 
     def add_note(self, text: str) -> None:
         """Write what is left out of the run."""
@@ -201,21 +194,19 @@ class RunWriter:
     def close(self) -> None:
         """Write the last row, and close the file. A second call does nothing."""
         if self._file is not None:
-            self._add({"end": self.calls})
-            self._flush()
+            self._add({"end": self.calls, "digests": self.first_digest(), "checksum": self._checksum})
+            os.close(self._digests)
             os.close(self._file)
             self._file = None
 
     def _add(self, row: Mapping[str, Any]) -> None:
-        self._rows.append(_encode(row))
+        if self._file is not None:
+            _write(self._file, f"{_encode(row)}\n".encode())
 
-    def _flush(self) -> None:
-        if self._file is None:
-            return
-        rest = memoryview(("\n".join(self._rows) + "\n").encode())
-        self._rows.clear()
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+
+def _write(file: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(file, content) :]
 
 
 def _has_no_call(path: Path) -> bool:
@@ -225,7 +216,7 @@ def _has_no_call(path: Path) -> bool:
             head = file.read(10_000)
     except OSError:
         return False
-    return head.startswith(b'{"format":"' + FORMAT.encode()) and b'{"call":' not in head and b'{"digest":' not in head
+    return head.startswith(b'{"format":"' + FORMAT.encode()) and b'{"site":' not in head
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------------
@@ -250,6 +241,114 @@ def ranks_of(folder: str | os.PathLike[str]) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
+class Calls(Sequence[RecordedCall]):
+    """The calls of a run, which are read from its files when they are used. A few bytes per call are kept in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / CALLS
+        self._file = _opened(self._path)
+        self._digests = _opened(folder / DIGESTS)
+        self._offsets, self._sites = array("q"), array("i")  # of each call
+        self._site_offsets, self._site_reads = array("q"), array("i")  # of each site
+        self._digest_of = array("q")  # of each value; -1 if it is not known
+        self._cached_sites: dict[int, RecordedCall] = {}
+        self._cached_digests: dict[int, TensorDigest] = {}
+        self._written = 0  # number of digests
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @overload
+    def __getitem__(self, number: int) -> RecordedCall: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[RecordedCall]: ...
+    def __getitem__(self, number: int | slice) -> RecordedCall | Sequence[RecordedCall]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(len(self))[number]]
+        number = range(len(self))[number]
+        row = self._row(self._offsets[number])
+        site = self.site(number)
+        values = iter(row["values"])
+        inputs, outputs = (
+            tuple([self._with_digest(one, next(values)) if one.is_read else one for one in side])
+            for side in (site.inputs, site.outputs)
+        )
+        return replace(site, number=number, inputs=inputs, outputs=outputs, saved=row.get("saved", ""), error=row.get("error", ""))
+
+    def site_number(self, number: int) -> int:
+        """Return the number of a call's site."""
+        return self._sites[number]
+
+    def site(self, number: int) -> RecordedCall:
+        """Return what the calls of a call's site have in common: all but its digests, its saved file and its error."""
+        place = self._sites[number]
+        found = self._cached_sites.get(place)
+        if found is None:
+            if len(self._cached_sites) >= _CACHED:
+                self._cached_sites.clear()
+            found = self._cached_sites[place] = _site(self._row(self._site_offsets[place]))
+        return found
+
+    def add(self, row: Mapping[str, Any], offset: int) -> None:
+        """Note a call."""
+        number, values = row["call"], row["values"]
+        if number not in (len(self), len(self) - 1):  # Ctrl-C may come between the writing of a call and its counting
+            raise ValueError(f"call {len(self)} is missing")
+        if len(values) != self._site_reads[row["site"]]:
+            raise ValueError("a call has another number of values than its site")
+        del self._offsets[number:], self._sites[number:]
+        self._offsets.append(offset)
+        self._sites.append(row["site"])
+
+    def add_site(self, row: Mapping[str, Any], offset: int) -> None:
+        """Note a site."""
+        number, site = row["site"], _site(row)
+        if number not in (len(self._site_offsets), len(self._site_offsets) - 1):
+            raise ValueError(f"site {len(self._site_offsets)} is missing")
+        del self._site_offsets[number:], self._site_reads[number:]
+        self._site_offsets.append(offset)
+        self._site_reads.append(sum(one.is_read for one in (*site.inputs, *site.outputs)))
+
+    def add_digests(self, row: Mapping[str, Any]) -> None:
+        """Note which values have which digests."""
+        last = max(row["values"], default=-1)
+        self._digest_of.extend([-1] * (last + 1 - len(self._digest_of)))
+        for value, digest in zip(row["values"], row["digests"], strict=True):
+            if digest >= self._written:
+                self._written = os.fstat(self._digests.fileno()).st_size // RECORD.size
+            if not 0 <= digest < self._written:
+                raise ValueError(f"digest {digest} is missing")
+            self._digest_of[value] = digest
+
+    def check_end(self, row: Mapping[str, Any]) -> None:
+        """Raise an error if less was read than was written, or other digests."""
+        if row["end"] != len(self):
+            raise ValueError(f"{row['end']} calls were written, and {len(self)} are here")
+        checksum = size = 0
+        self._digests.seek(0)
+        while content := self._digests.read(1 << 20):
+            checksum, size = zlib.crc32(content, checksum), size + len(content)
+        if (row["digests"] * RECORD.size, row["checksum"]) != (size, checksum):
+            raise ValueError(f"{DIGESTS} is damaged")
+
+    def _row(self, offset: int) -> dict[str, Any]:
+        self._file.seek(offset)
+        row: dict[str, Any] = json.loads(self._file.readline())
+        return row
+
+    def _with_digest(self, value: Value, number: int) -> Value:
+        digest = self._digest_of[number] if number < len(self._digest_of) else -1
+        if digest < 0:
+            return value
+        found = self._cached_digests.get(digest)
+        if found is None:
+            if len(self._cached_digests) >= _CACHED:
+                self._cached_digests.clear()
+            self._digests.seek(digest * RECORD.size)
+            found = self._cached_digests[digest] = unpacked(self._digests.read(RECORD.size))
+        return Value(value.name, value.text, value.strides, found, True, True, digest)
+
+
 def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
     """Read the run of one rank. A last line that a crash cut off is ignored; other damage is an error.
 
@@ -258,49 +357,49 @@ def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
     """
     path = Path(folder) / CALLS
     header: dict[str, Any] = {}
-    calls: list[RecordedCall] = []
     notes: list[str] = []
-    lines: dict[int, str] = {}
-    digests: dict[int, TensorDigest] = {}
-    texts: dict[str, str] = {}  # equal strings are stored once
     complete = False
-    for number, row in enumerate(_rows(path), 1):
+    calls: Calls | None = None
+    for number, (offset, row) in enumerate(_rows(path), 1):
         try:
-            if number == 1:
+            if calls is None:
                 header = _checked_header(path, row)
+                calls = Calls(path.parent)
             elif complete:
                 raise ValueError("there is a row after the last one")
             elif "call" in row:
-                if row["call"] != len(calls):
-                    raise ValueError(f"call {len(calls)} is missing")
-                calls.append(_call(row, lines, digests, texts))
-            elif "digest" in row:
-                digests[row["digest"]] = _digest(row)
-            elif "line" in row:
-                lines[row["line"]] = row["text"]
+                calls.add(row, offset)
+            elif "digests" in row and "values" in row:
+                calls.add_digests(row)
+            elif "site" in row:
+                calls.add_site(row, offset)
             elif "note" in row:
                 notes.append(str(row["note"]))
             elif "end" in row:
-                if row["end"] != len(calls):
-                    raise ValueError(f"{row['end']} calls were written, and {len(calls)} are here")
+                calls.check_end(row)
                 complete = True
             else:
                 raise ValueError("unknown row")
         except FileError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, struct.error) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
             raise FileError(f"{path}: this run is damaged (line {number}: {type(error).__name__}: {error}). {_WRITE_ONE}") from None
-    if not header:
+    if calls is None:
         raise FileError(f"{path}: this is not a recorded run: the file is empty. {_WRITE_ONE}")
-    return RecordedRun(Path(folder), header, tuple(calls), complete, tuple(notes))
+    return RecordedRun(Path(folder), header, calls, complete, tuple(notes))
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _opened(path: Path) -> BinaryIO:
     try:
-        file = path.open("rb")
+        return path.open("rb")
     except OSError as error:
         raise FileError(f"{path}: cannot read this file: {error.strerror}. {_WRITE_ONE}") from None
-    with file:
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each row with its offset."""
+    offset = 0
+    with _opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return  # a crash cut off the last write
@@ -310,7 +409,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 raise FileError(f"{path}: this run is damaged (line {number}: {error}). {_WRITE_ONE}") from None
             if not isinstance(row, dict):
                 raise FileError(f"{path}: this run is damaged (line {number} is no object). {_WRITE_ONE}")
-            yield row
+            yield offset, row
+            offset += len(line)
 
 
 def _checked_header(path: Path, row: dict[str, Any]) -> dict[str, Any]:
@@ -323,41 +423,12 @@ def _checked_header(path: Path, row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _digest(row: dict[str, Any]) -> TensorDigest:
-    norm, least, most, mean = (float(row[name]) for name in ("norm", "min", "max", "mean"))
-    projection = array("d", _PROJECTION.unpack(base64.b64decode(row["projection"], validate=True)))
-    made = TensorDigest(row["hash"], row["size"], norm, least, most, mean, row["nan"], row["inf"], projection)
-    if not isinstance(made.hash, str) or type(made.size) is not int:
-        raise ValueError("a digest has wrong fields")
-    return made
-
-
-def _call(
-    row: Mapping[str, Any], lines: Mapping[int, str], digests: Mapping[int, TensorDigest], texts: dict[str, str]
-) -> RecordedCall:
-    def shared(text: str) -> str:
-        if not isinstance(text, str):
-            raise TypeError(f"{text!r} is no text")
-        return texts.setdefault(text, text)
-
+def _site(row: Mapping[str, Any]) -> RecordedCall:
     def value(one: Mapping[str, Any]) -> Value:
-        name = shared(one["name"])
         if "tensor" not in one:
             constant = one.get("value")
-            return Value(name, shared(one["text"]) if "text" in one else repr(constant), constant=constant)
-        number = one.get("digest", -1)
-        digest = digests[number] if number >= 0 else None
-        return Value(name, shared(one["tensor"]), tuple(one.get("strides", ())), digest, True, number)
+            return Value(one["name"], one["text"] if "text" in one else repr(constant), constant=constant)
+        return Value(one["name"], one["tensor"], tuple(one.get("strides", ())), None, True, one.get("read", False))
 
-    return RecordedCall(
-        row["call"],
-        shared(row["op"]),
-        shared(row.get("module", "")),
-        shared(row["phase"]),
-        lines[row["line"]],
-        tuple(map(value, row["inputs"])),
-        tuple(map(value, row["outputs"])),
-        bool(row.get("random", False)),
-        shared(row.get("saved", "")),
-        shared(row.get("error", "")),
-    )
+    inputs, outputs = (tuple(map(value, row[name])) for name in ("inputs", "outputs"))
+    return RecordedCall(-1, row["op"], row["module"], row["phase"], row["where"], inputs, outputs, row.get("random", False))

@@ -54,9 +54,9 @@ def _rank(one: RankDifferences) -> Iterator[str]:
     yield f"{verdict(one)}: {counted(one.compared, 'call')} compared"
     for name, run in zip("AB", one.runs, strict=True):
         yield from _about(name, run)
-    for name, calls in zip("AB", one.unmatched, strict=True):
+    for name, run, calls in zip("AB", one.runs, one.unmatched, strict=True):
         if calls:
-            shown = ", ".join(dict.fromkeys(call.op for call in calls[:40]))
+            shown = ", ".join(dict.fromkeys(run.calls.site(number).op for number in calls[:40]))
             yield f"  {counted(len(calls), 'call')} of run {name} without a partner: {shown[:120]}"
     if one.changed and one.starts_with_inputs:
         yield from _inputs(one.changed)
@@ -104,7 +104,7 @@ def _first(one: RankDifferences, found: CallDifference) -> Iterator[str]:
             yield from _statistics(name, next((value for value in call.outputs if value.name == found.output), None))
     yield f"  {'around it':10} distances of the outputs of run A's calls:"
     for call, off in one.neighbourhood(found.first):
-        mark = ">" if call is found.first else " "
+        mark = ">" if call.number == found.first.number else " "
         distance = "no partner" if off is None else off_text(off)
         yield f"  {'':8} {mark} {call.number:<7} {distance:>10}  {call.op} {call.module}"
     yield f"  {'reproduce':10} {_reproduce(one, found)}"

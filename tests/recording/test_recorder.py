@@ -109,21 +109,27 @@ def test_tensors_are_saved_on_request_up_to_a_limit(tmp_path: Path) -> None:
     assert torch.equal(content["args"][0].softmax(-1), content["results"][0])
 
 
-def damaged(path: Path) -> dict[str, tuple[str, bool]]:
-    text = path.read_text(encoding="utf-8")
+def damaged(folder: Path) -> dict[str, tuple[str, bytes, bool]]:
+    """Return names -> the two files of a run, damaged, and whether they can be read."""
+    text, digests = (folder / "calls.jsonl").read_text(encoding="utf-8"), (folder / "digests.bin").read_bytes()
     lines = text.splitlines(keepends=True)
     call = next(place for place, line in enumerate(lines) if line.startswith('{"call":1'))
+    site = next(place for place, line in enumerate(lines) if line.startswith('{"site":1'))
+    unfinished = "".join(lines[:-1])
     return {
-        "torn": (text[:-3], True),
-        "no last row": ("".join(lines[:-1]), True),
-        "call removed": ("".join(lines[:call] + lines[call + 1 :]), False),
-        "not JSON": (text.replace(lines[call], lines[call][:20] + "\n"), False),
-        "last row twice": (text + lines[-1], False),
-        "digest": (text.replace('"norm":', '"morn":', 1), False),
-        "projection": (text.replace('"projection":"', '"projection":"AA', 1), False),
-        "version": (text.replace('"version":1', '"version":2', 1), False),
-        "another file": ("{}\n", False),
-        "empty": ("", False),
+        "torn": (text[:-3], digests, True),
+        "no last row": (unfinished, digests, True),
+        "call written twice": (unfinished.replace(lines[call], lines[call] * 2), digests, True),
+        "call removed": ("".join(lines[:call] + lines[call + 1 :]), digests, False),
+        "site removed": ("".join(lines[:site] + lines[site + 1 :]), digests, False),
+        "not JSON": (text.replace(lines[call], lines[call][:20] + "\n"), digests, False),
+        "last row twice": (text + lines[-1], digests, False),
+        "number of values": (text.replace('"values":[', '"values":[7,', 1), digests, False),
+        "digest": (text, digests[:-1] + bytes([digests[-1] ^ 1]), False),
+        "digest removed": (unfinished, digests[:-1], False),
+        "version": (text.replace('"version":2', '"version":3', 1), digests, False),
+        "another file": ("{}\n", digests, False),
+        "empty": ("", digests, False),
     }
 
 
@@ -131,10 +137,11 @@ def test_a_torn_last_line_is_read_and_other_damage_is_refused(tmp_path: Path) ->
     with ed.ValueRecorder(tmp_path) as recorder:
         torch.ones(2).exp().sum()
     recorder.close()
-    path = tmp_path / "rank0" / "calls.jsonl"
+    folder = tmp_path / "rank0"
     assert read(tmp_path).complete
-    for name, (text, readable) in damaged(path).items():
-        path.write_text(text, encoding="utf-8")
+    for name, (text, digests, readable) in damaged(folder).items():
+        (folder / "calls.jsonl").write_text(text, encoding="utf-8")
+        (folder / "digests.bin").write_bytes(digests)
         if readable:
             assert not read(tmp_path).complete, name
             assert len(read(tmp_path).calls) == 3, name

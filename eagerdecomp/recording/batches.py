@@ -1,0 +1,201 @@
+"""Digests of the tensors of many calls, computed at once for all tensors of one shape.
+
+A digest takes twenty calls of torch, as long as several calls of a small model. So tensors are copied into rows of a *batch*, which
+has a dtype and a shape, and a full batch is digested as one matrix. Large tensors are digested at once, without a copy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.modes import without_torch_dispatch, without_torch_function
+from eagerdecomp.eager.strides import is_dense
+from eagerdecomp.recording.digest import digests_of, flat_values, hashes_of
+
+__all__ = ["Batches"]
+
+# Tensors with more elements are not copied.
+_LARGE = 1 << 15
+# Number of elements of a batch, its maximum and minimum number of rows, and the maximum number of elements of all batches.
+_ELEMENTS, _MOST_ROWS, _LEAST_ROWS, _ALL_ELEMENTS = 1 << 17, 256, 4, 1 << 23
+# Maximum number of seconds that a tensor waits for its digest.
+_SECONDS = 1.0
+# Number of digests that are remembered, so that equal tensors have one.
+_KNOWN = 1 << 16
+
+
+class _Batch:
+    """Rows of one dtype and shape, or of lists of several shapes, and the numbers of the values that were copied into them."""
+
+    __slots__ = ("matrix", "numbers", "room", "rows")
+
+    def __init__(self, dtype: torch.dtype, shapes: Sequence[torch.Size]) -> None:
+        sizes = [shape.numel() for shape in shapes]
+        self.room = count = max(_LEAST_ROWS, min(_MOST_ROWS, _ELEMENTS // sum(sizes)))
+        with torch.inference_mode(False):
+            self.matrix = torch.empty((count, sum(sizes)), dtype=dtype, device="cpu")
+            parts = torch.split(self.matrix, sizes, 1)
+            columns = [part.view(count, *shape).unbind() for part, shape in zip(parts, shapes, strict=True)]
+        self.rows = [*zip(*columns, strict=True)]
+        self.numbers: list[int] = []
+
+
+class Batches:
+    """Digests tensors. Each gets the number of a *value*; many values may have the digest with one number.
+
+    Args:
+        first: returns the number of the next digest that is written.
+        write: gets new digests, packed.
+        write_values: gets the numbers of values, and the number of the digest of each.
+    """
+
+    def __init__(
+        self, first: Callable[[], int], write: Callable[[bytes], None], write_values: Callable[[list[int], list[int]], None]
+    ) -> None:
+        self._first, self._write, self._write_values = first, write, write_values
+        self._batches: dict[Any, _Batch | None] = {}
+        self._elements = self._values = 0
+        self._known: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._permuted: OrderedDict[Any, int] = OrderedDict()
+        self._noted: tuple[list[int], list[int]] = ([], [])
+        self._written = time.monotonic()
+        self._rows: list[Tensor] = []
+        self._tensors: list[Tensor] = []
+        self._taken: list[int] = []
+
+    def add(self, key: Any, *tensors: Tensor) -> None:
+        """Give a number to a dense tensor on the CPU, or to several together. The key is the dtype and the shapes."""
+        batch = self._batches.get(key)
+        if batch is None or not batch.room:
+            batch = self._with_room(key, tensors)
+        number = self._values
+        self._values = number + 1
+        self._taken.append(number)
+        if batch is None:
+            with without_torch_dispatch(), without_torch_function():
+                self._digest_large(number, tensors)
+        else:
+            batch.room -= 1
+            batch.numbers.append(number)
+            self._rows += batch.rows[batch.room]
+            self._tensors += tensors
+
+    def taken(self) -> list[int]:
+        """Read the tensors that were added, and return their numbers."""
+        numbers, self._taken = self._taken, []
+        if self._rows:
+            with without_torch_dispatch(), without_torch_function():
+                self._copy()
+        if time.monotonic() - self._written > _SECONDS:
+            self.flush()
+        return numbers
+
+    def flush(self) -> None:
+        """Write the digests of all values."""
+        with without_torch_dispatch(), without_torch_function():
+            for batch in self._batches.values():
+                if batch is not None:
+                    self._flush(batch)
+            self._write_noted()
+        self._written = time.monotonic()
+
+    def _with_room(self, key: Any, tensors: Sequence[Tensor]) -> _Batch | None:
+        """Return a batch with room for tensors; None if they are too large, or if there is nothing to copy."""
+        found = self._batches.get(key)
+        with without_torch_dispatch(), without_torch_function():
+            if found is not None:
+                self._copy()
+                self._flush(found)
+                return found
+            size = sum([one.numel() for one in tensors])
+            if not 0 < size <= _LARGE:
+                return None
+            if self._elements > _ALL_ELEMENTS:
+                self._copy()
+                self.flush()
+                self._batches.clear()
+                self._elements = 0
+            found = self._batches[key] = _Batch(tensors[0].dtype, [one.shape for one in tensors])
+            self._elements += found.matrix.numel()
+            return found
+
+    def _copy(self) -> None:
+        rows, tensors = self._rows, self._tensors
+        self._rows, self._tensors = [], []
+        if rows:
+            torch._foreach_copy_(rows, tensors)
+
+    def _flush(self, batch: _Batch) -> None:
+        numbers, batch.numbers = batch.numbers[::-1], []
+        if numbers:
+            values = batch.matrix[batch.room : batch.room + len(numbers)]
+            batch.room = len(batch.rows)
+            values = torch.view_as_real(values) if values.dtype.is_complex else values
+            self._digest(numbers, values.view(len(numbers), -1))
+
+    def _digest_large(self, number: int, tensors: Sequence[Tensor]) -> None:
+        """Digest a large tensor, or several together.
+
+        A permuted tensor, such as a transposed weight, is not copied if its memory was seen with these strides: a hash in the order
+        of memory is enough to know it.
+        """
+        (tensor, *rest), key = tensors, None
+        if not rest and not tensor.is_contiguous() and not tensor.is_complex() and not tensor.is_neg() and is_dense(tensor):
+            memory = tensor.as_strided((1, tensor.numel()), (tensor.numel(), 1))
+            key = (hashes_of(memory).item(), tensor.dtype, tensor.shape, tensor.stride())
+            found = self._permuted.get(key)
+            if found is not None:
+                self._permuted.move_to_end(key)
+                self._note([number], [found])
+                return
+        (found,) = self._digest([number], flat_values(tensors).view(1, -1))
+        if key is not None:
+            self._permuted[key] = found
+            if len(self._permuted) > _KNOWN:
+                self._permuted.popitem(last=False)
+
+    def _digest(self, numbers: list[int], rows: Tensor) -> list[int]:
+        """Return the numbers of the digests of rows, which are the values with these numbers."""
+        hashes: list[int] = hashes_of(rows).tolist()
+        known, size, first = self._known, rows.shape[1], self._first()
+        new: dict[tuple[int, int], int] = {}
+        digests: list[int] = []
+        places: list[int] = []
+        for place, hash_ in enumerate(hashes):
+            key = (hash_, size)
+            found = known.get(key)
+            if found is None:
+                found = new.get(key)
+                if found is None:
+                    found = new[key] = first + len(places)
+                    places.append(place)
+            else:
+                known.move_to_end(key)
+            digests.append(found)
+        if 0 < len(places) < len(numbers):
+            rows = rows[torch.tensor(places, dtype=torch.int64, device="cpu")]
+        if places:
+            self._write(digests_of(rows, [hash_ for hash_, _ in new]))
+        self._note(numbers, digests)
+        # Only now, because Ctrl-C may come before.
+        known.update(new)
+        while len(known) > _KNOWN:
+            known.popitem(last=False)
+        return digests
+
+    def _note(self, numbers: Sequence[int], digests: Sequence[int]) -> None:
+        self._noted[0].extend(numbers)
+        self._noted[1].extend(digests)
+        if len(self._noted[0]) > _MOST_ROWS:
+            self._write_noted()
+
+    def _write_noted(self) -> None:
+        noted, self._noted = self._noted, ([], [])
+        if noted[0]:
+            self._write_values(*noted)
