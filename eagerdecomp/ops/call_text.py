@@ -278,7 +278,8 @@ def tensor_text(tensor: Tensor, *, strides: bool = False) -> str:
 def _plain_text(tensor: Tensor, strides: str) -> str:
     place = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
     dtype = SHORT_DTYPES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
-    return f"{dtype}{list(tensor.shape)}{strides}{place}"
+    sizes = "[nested]" if tensor.is_nested and tensor.layout is torch.strided else list(tensor.shape)  # the former has no sizes
+    return f"{dtype}{sizes}{strides}{place}"
 
 
 def value_text(value: Any, *, tensor: Callable[[Tensor], str] = tensor_text, items: int | None = None) -> str:

@@ -33,11 +33,11 @@ _KNOWN = 1 << 16
 class _Batch:
     """Rows of one dtype and shape, or of lists of several shapes, and the numbers of the values that were copied into them."""
 
-    __slots__ = ("matrix", "numbers", "room", "rows")
+    __slots__ = ("matrix", "numbers", "rows")
 
     def __init__(self, dtype: torch.dtype, shapes: Sequence[torch.Size]) -> None:
         sizes = [shape.numel() for shape in shapes]
-        self.room = count = max(_LEAST_ROWS, min(_MOST_ROWS, _ELEMENTS // sum(sizes)))
+        count = max(_LEAST_ROWS, min(_MOST_ROWS, _ELEMENTS // sum(sizes)))
         with torch.inference_mode(False):
             self.matrix = torch.empty((count, sum(sizes)), dtype=dtype, device="cpu")
             parts = torch.split(self.matrix, sizes, 1)
@@ -52,27 +52,32 @@ class Batches:
     Args:
         first: returns the number of the next digest that is written.
         write: gets new digests, packed.
-        write_values: gets the numbers of values, and the number of the digest of each.
+        write_values: gets the numbers of values, each with the number of its digest.
     """
 
     def __init__(
-        self, first: Callable[[], int], write: Callable[[bytes], None], write_values: Callable[[list[int], list[int]], None]
+        self, first: Callable[[], int], write: Callable[[bytes], None], write_values: Callable[[Sequence[tuple[int, int]]], None]
     ) -> None:
         self._first, self._write, self._write_values = first, write, write_values
         self._batches: dict[Any, _Batch | None] = {}
         self._elements = self._values = 0
         self._known: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._permuted: OrderedDict[Any, int] = OrderedDict()
-        self._noted: tuple[list[int], list[int]] = ([], [])
+        self._noted: list[tuple[int, int]] = []
         self._written = time.monotonic()
-        self._rows: list[Tensor] = []
-        self._tensors: list[Tensor] = []
-        self._taken: list[int] = []
+        self._rows: list[Tensor]
+        self._tensors: list[Tensor]
+        self._taken: list[int]
+        self.start()
+
+    def start(self) -> None:
+        """Forget tensors that were added and not taken, because Ctrl-C or an error came before."""
+        self._rows, self._tensors, self._taken = [], [], []
 
     def add(self, key: Any, *tensors: Tensor) -> None:
         """Give a number to a dense tensor on the CPU, or to several together. The key is the dtype and the shapes."""
         batch = self._batches.get(key)
-        if batch is None or not batch.room:
+        if batch is None or len(batch.numbers) == len(batch.rows):
             batch = self._with_room(key, tensors)
         number = self._values
         self._values = number + 1
@@ -81,10 +86,9 @@ class Batches:
             with without_torch_dispatch(), without_torch_function():
                 self._digest_large(number, tensors)
         else:
-            batch.room -= 1
-            batch.numbers.append(number)
-            self._rows += batch.rows[batch.room]
+            self._rows += batch.rows[len(batch.numbers)]
             self._tensors += tensors
+            batch.numbers.append(number)
 
     def taken(self) -> list[int]:
         """Read the tensors that were added, and return their numbers."""
@@ -132,10 +136,9 @@ class Batches:
             torch._foreach_copy_(rows, tensors)
 
     def _flush(self, batch: _Batch) -> None:
-        numbers, batch.numbers = batch.numbers[::-1], []
+        numbers, batch.numbers = batch.numbers, []
         if numbers:
-            values = batch.matrix[batch.room : batch.room + len(numbers)]
-            batch.room = len(batch.rows)
+            values = batch.matrix[: len(numbers)]
             values = torch.view_as_real(values) if values.dtype.is_complex else values
             self._digest(numbers, values.view(len(numbers), -1))
 
@@ -190,12 +193,11 @@ class Batches:
         return digests
 
     def _note(self, numbers: Sequence[int], digests: Sequence[int]) -> None:
-        self._noted[0].extend(numbers)
-        self._noted[1].extend(digests)
-        if len(self._noted[0]) > _MOST_ROWS:
+        self._noted.extend(zip(numbers, digests, strict=True))
+        if len(self._noted) > _MOST_ROWS:
             self._write_noted()
 
     def _write_noted(self) -> None:
-        noted, self._noted = self._noted, ([], [])
-        if noted[0]:
-            self._write_values(*noted)
+        noted, self._noted = self._noted, []
+        if noted:
+            self._write_values(noted)

@@ -46,7 +46,7 @@ _ITEMS = 4
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 
 # Maximum number of sites that are remembered, so that they are written once.
-_SITES = 1 << 16
+_SITES = 1 << 12
 
 
 class _Op:
@@ -221,6 +221,7 @@ class ValueRecorder(AmbientMode):
         line = self._lines.number_of(frame, forward)
         module, phase = self._paths.place_of(frame, thread)
         with self._lock:
+            self._batches.start()
             key: list[Any] = [func, line, module, phase, op.random and draws_numbers(func, args, kwargs)]
             for value, read in zip(args, op.reads, strict=False):
                 self._see(value, read, key)
@@ -355,6 +356,7 @@ class ValueRecorder(AmbientMode):
         writer = self._writer
         assert writer is not None
         with self._lock:
+            self._batches.start()
             parts: list[Any] = [given[0]]
             for _, value, read in outputs:
                 self._see(value, read, parts)

@@ -147,7 +147,6 @@ class RunWriter:
         except FileExistsError:
             raise FileError(f"{folder} already holds a recorded run. Choose another folder, or remove this one") from None
         self._digests = os.open(folder / DIGESTS, flags | os.O_TRUNC, 0o666)
-        self._checksum = 0
         self.calls = self.sites = 0
         self._add({"format": FORMAT, "version": VERSION, **header})
 
@@ -158,12 +157,11 @@ class RunWriter:
     def add_digests(self, records: bytes) -> None:
         """Write packed digests."""
         if self._file is not None:
-            self._checksum = zlib.crc32(records, self._checksum)
             _write(self._digests, records)
 
-    def add_values(self, values: Sequence[int], digests: Sequence[int]) -> None:
+    def add_values(self, values: Sequence[tuple[int, int]]) -> None:
         """Write which values have which digests."""
-        self._add({"values": values, "digests": digests})
+        self._add({"digests": values})
 
     def add_site(self, row: Mapping[str, Any]) -> int:
         """Write what calls have in common, and return its number."""
@@ -194,7 +192,8 @@ class RunWriter:
     def close(self) -> None:
         """Write the last row, and close the file. A second call does nothing."""
         if self._file is not None:
-            self._add({"end": self.calls, "digests": self.first_digest(), "checksum": self._checksum})
+            with _opened(self.folder / DIGESTS) as digests:
+                self._add({"end": self.calls, "checksum": _checksum(digests)})
             os.close(self._digests)
             os.close(self._file)
             self._file = None
@@ -311,9 +310,9 @@ class Calls(Sequence[RecordedCall]):
 
     def add_digests(self, row: Mapping[str, Any]) -> None:
         """Note which values have which digests."""
-        last = max(row["values"], default=-1)
+        last = max([value for value, _ in row["digests"]], default=-1)
         self._digest_of.extend([-1] * (last + 1 - len(self._digest_of)))
-        for value, digest in zip(row["values"], row["digests"], strict=True):
+        for value, digest in row["digests"]:
             if digest >= self._written:
                 self._written = os.fstat(self._digests.fileno()).st_size // RECORD.size
             if not 0 <= digest < self._written:
@@ -322,13 +321,9 @@ class Calls(Sequence[RecordedCall]):
 
     def check_end(self, row: Mapping[str, Any]) -> None:
         """Raise an error if less was read than was written, or other digests."""
-        if row["end"] != len(self):
+        if len(self) not in (row["end"], row["end"] + 1):  # as in `add`
             raise ValueError(f"{row['end']} calls were written, and {len(self)} are here")
-        checksum = size = 0
-        self._digests.seek(0)
-        while content := self._digests.read(1 << 20):
-            checksum, size = zlib.crc32(content, checksum), size + len(content)
-        if (row["digests"] * RECORD.size, row["checksum"]) != (size, checksum):
+        if row["checksum"] != _checksum(self._digests):
             raise ValueError(f"{DIGESTS} is damaged")
 
     def _row(self, offset: int) -> dict[str, Any]:
@@ -369,7 +364,7 @@ def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
                 raise ValueError("there is a row after the last one")
             elif "call" in row:
                 calls.add(row, offset)
-            elif "digests" in row and "values" in row:
+            elif "digests" in row:
                 calls.add_digests(row)
             elif "site" in row:
                 calls.add_site(row, offset)
@@ -387,6 +382,14 @@ def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
     if calls is None:
         raise FileError(f"{path}: this is not a recorded run: the file is empty. {_WRITE_ONE}")
     return RecordedRun(Path(folder), header, calls, complete, tuple(notes))
+
+
+def _checksum(file: BinaryIO) -> int:
+    found = 0
+    file.seek(0)
+    while content := file.read(1 << 20):
+        found = zlib.crc32(content, found)
+    return found
 
 
 def _opened(path: Path) -> BinaryIO:

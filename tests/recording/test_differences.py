@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import tracemalloc
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -20,6 +23,7 @@ from eagerdecomp._torch.ops import op_named
 from eagerdecomp.cli.main import main
 from eagerdecomp.eager.compare import difference
 from eagerdecomp.eager.observe import copied, observe, observed
+from eagerdecomp.recording import run_folder
 from eagerdecomp.recording.differences import RunDifferences, compare_runs
 
 PLANTED: dict[str, tuple[str, ...]] = {
@@ -190,6 +194,56 @@ def test_the_noise_of_a_second_run_is_allowed(tmp_path: Path) -> None:
     forward(tmp_path / "again", wrong=True)
     assert differences(tmp_path, wrong=True)
     assert not compare_runs(tmp_path / "a", tmp_path / "b", tmp_path / "again")
+
+
+@pytest.mark.full
+def test_a_comparison_needs_few_bytes_per_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_folder, "_CACHED", 16)
+    peaks = []
+    for calls in (1000, 4000):
+        for name in ("a", "b"):
+            with ed.ValueRecorder(tmp_path / f"{name}{calls}") as recorder:
+                x = torch.zeros(3)
+                for number in range(calls):
+                    x = x + number
+            recorder.close()
+        tracemalloc.start()
+        found = compare_runs(tmp_path / f"a{calls}", tmp_path / f"b{calls}")
+        assert (bool(found), found.compared) == (False, calls + 1)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 3000 * 400, peaks
+
+
+RANKS = """
+import sys, torch, eagerdecomp as ed
+torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=int(sys.argv[2]), world_size=2)
+with ed.ValueRecorder(sys.argv[3]) as recorder:
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+    model(torch.full((3, 4), 1.0 + int(sys.argv[2]) * int(sys.argv[4]))).sum().backward()
+    total = torch.ones(2) * (1 + int(sys.argv[2]))
+    torch.distributed.all_reduce(total)
+    total.exp()
+recorder.close()
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed")
+def test_each_rank_writes_a_folder_and_ranks_are_compared(tmp_path: Path) -> None:
+    (tmp_path / "ranks.py").write_text(RANKS)
+    for name, apart in (("same", "0"), ("again", "0"), ("apart", "1")):
+        (tmp_path / f"store_{name}").mkdir()
+        words = [sys.executable, str(tmp_path / "ranks.py"), str(tmp_path / f"store_{name}")]
+        ranks = [subprocess.Popen([*words, str(rank), str(tmp_path / name), apart]) for rank in range(2)]
+        assert [one.wait(300) for one in ranks] == [0, 0]
+    found = compare_runs(tmp_path / "same", tmp_path / "again")
+    assert ([one.rank for one in found.ranks], bool(found)) == ([0, 1], False)
+    (rank,) = compare_runs(tmp_path / "apart" / "rank0", tmp_path / "apart" / "rank1").ranks
+    assert rank.changed is not None
+    assert (rank.found, rank.changed.first.op) == ((), "aten.full.default")
 
 
 SCRIPT = """
