@@ -245,6 +245,7 @@ def _differences(rank: int, first: RecordedRun, second: RecordedRun, noise: _Noi
     agreeing = later = 0  # calls after `changed` that read a value which an earlier call made
     for number, partner in enumerate(partners):
         if partner < 0:
+            lists_differ |= any(value.text.startswith("[") for value in first.calls.site(number).outputs if value.is_tensor)
             continue
         call, other = first.calls[number], second.calls[partner]
         offs = _distances(call, other)
@@ -259,7 +260,8 @@ def _differences(rank: int, first: RecordedRun, second: RecordedRun, noise: _Noi
             changed = _changed(first, second, partners, call, other, made)
         pairs = [(x, y, x.digest, y.digest) for x, y in zip(call.outputs, other.outputs, strict=False)]
         tensors = [(x, y, one, beside) for x, y, one, beside in pairs if one is not None and beside is not None]
-        # A tensor of a list has no digest of its own, so if lists differ by rounding, nobody knows where its values come from.
+        # A tensor of a list has no digest of its own, so if lists differ by rounding, or are made by other ops, nobody knows where
+        # its values come from.
         lists_differ |= any(x.text.startswith("[") and distance(one, beside) > 0 for x, _, one, beside in tensors)
         made.update((x.number, y.number) for x, y, one, beside in tensors if relative_distance(one, beside) > _SAME)
         for value in call.outputs:
