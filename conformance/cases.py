@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +13,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from conformance.judge import Arguments, cotangent
 from conformance.layouts import LAYOUTS, in_layout
+from eagerdecomp.conformance.judge import Arguments, cotangent
+from eagerdecomp.conformance.opinfo_samples import BY_PROCESSOR, dtype_of, full_name, opinfos, plain_call, without_onednn
 
 __all__ = [
     "EAGER_FAULTS",
@@ -67,12 +67,6 @@ EAGER_FAULTS: dict[tuple[str, str, str], str] = {
     **{("kthvalue", form, "expanded"): _OF_EQUALS for form in ("plain", "out")},
 }
 
-#: Ops that return eigenvalues in an arbitrary order. On both sides they are sorted, with their vectors.
-_UNORDERED = ("linalg.eig", "linalg.eigvals")
-
-#: Ops whose oneDNN kernel overflows on processors without a unit for them: both sides run without oneDNN.
-_BY_PROCESSOR = ("torch._scaled_mm", "torch._scaled_mm_v2")
-
 #: Forms of a call that are an attribute of the OpInfo.
 VARIANTS = {
     "inplace": "inplace_variant",
@@ -91,9 +85,6 @@ _SINGULAR = re.compile(
     r"(linalg\.(?!cross|diagonal|householder|multi_dot|vander|vecdot|vector)"
     r"|(log)?det|pinverse|cholesky|lu|svd|qr|inverse|norm\.nuc).*"
 )
-
-#: torch's groups of OpInfos for foreach ops.
-_FOREACH = ("unary", "binary", "pointwise", "reduce", "other")
 
 
 @dataclass(frozen=True)
@@ -125,22 +116,6 @@ class Selection:
     among: int = 0
 
 
-def opinfos(match: str = "") -> list[Any]:
-    """Return torch's OpInfos for the CPU whose full name matches the regular expression, foreach ops last."""
-    from torch.testing._internal import common_methods_invocations as infos
-
-    pattern = re.compile(match)
-    databases = (infos.op_db, *(getattr(infos, f"foreach_{kind}_op_db") for kind in _FOREACH))
-    # The jiterator compiles CUDA source, so it has no CPU form.
-    known = (info for info in itertools.chain(*databases) if info.dtypes and not info.name.startswith("jiterator"))
-    return [info for info in known if pattern.search(full_name(info))]
-
-
-def full_name(info: Any) -> str:
-    """Return the OpInfo's name with its variant, because several OpInfos may share a name."""
-    return f"{info.name}.{info.variant_test_name}" if info.variant_test_name else str(info.name)
-
-
 def differentiable(info: Any, selection: Selection) -> bool:
     """Return whether the OpInfo has gradients in the dtype that `cases` uses."""
     dtype = dtype_of(info, selection.dtype)
@@ -166,7 +141,7 @@ def cases(info: Any, selection: Selection, seed: int) -> Iterator[Case]:
         function = _form(info, sample, selection.form)
         if function is None:
             continue
-        if info.name in _BY_PROCESSOR:
+        if info.name in BY_PROCESSOR:
             function = without_onednn()(function)
         arguments = in_layout(((sample.input, *sample.args), dict(sample.kwargs)), selection.layout, number)
         if form == "out":
@@ -228,28 +203,12 @@ def _batched(case: Case, other: Case) -> Case | None:
     return Case(call, (tuple(torch.stack([leaves[index], others[index]]) for index in indices), {}))
 
 
-@contextmanager
-def without_onednn() -> Iterator[None]:
-    """Disable oneDNN in this context, so that ATen's own kernels run."""
-    before, *_ = torch.backends.mkldnn.set_flags(_enabled=False, _fp32_precision=None)  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.set_flags(_enabled=before, _fp32_precision=None)  # type: ignore[no-untyped-call]
-
-
 def _chosen(samples: Iterator[Any], selection: Selection) -> Iterator[Any]:
     if not selection.samples or not selection.among:
         return itertools.islice(samples, selection.samples or None)
     several = list(itertools.islice(samples, selection.among))
     count = min(selection.samples, len(several))
     return iter([several[number * len(several) // count] for number in range(count)])
-
-
-def dtype_of(info: Any, wanted: torch.dtype) -> torch.dtype:
-    """Return the wanted dtype, or a common one that the op supports."""
-    usual = (wanted, torch.float32, torch.int64, torch.complex64)
-    return next((dtype for dtype in usual if dtype in info.dtypes), None) or min(info.dtypes, key=str)
 
 
 def _form(info: Any, sample: Any, form: str) -> Callable[..., Any] | None:
@@ -261,19 +220,7 @@ def _form(info: Any, sample: Any, form: str) -> Callable[..., Any] | None:
         impossible = impossible or ("operator" in form and (bool(sample.kwargs) or len(sample.args) > 1))
         return None if impossible else getattr(info, VARIANTS[form], None)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        result = sample.output_process_fn_grad(info(*args, **kwargs))
-        return _sorted(result) if info.name in _UNORDERED else result
-
-    return call
-
-
-def _sorted(result: Any) -> Any:
-    """Sort eigenvalues, with their vectors if given, by `real + imag / 3`, which separates conjugate pairs."""
-    values, *vectors = [result] if isinstance(result, Tensor) else result
-    order = (values.real + values.imag / 3).detach().argsort(-1)
-    turned = [x.gather(-1, order.unsqueeze(-2).expand(x.shape)) for x in vectors]
-    return (values.gather(-1, order), *turned) if turned else values.gather(-1, order)
+    return plain_call(info, sample)
 
 
 def _outputs(info: Any, arguments: Arguments, *, empty: bool) -> Any:

@@ -24,8 +24,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from conformance.cases import full_name, opinfos
-from conformance.judge import clone_arguments
 from eagerdecomp import EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError, core_aten, prims
+from eagerdecomp.conformance.judge import clone_arguments
 
 __all__ = ["Refusal", "main", "refusals", "refusals_of", "table"]
 

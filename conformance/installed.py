@@ -29,11 +29,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from conformance.cases import Case, Selection, cases, differentiable, full_name
-from conformance.devices import DEVICES, install_target, to_cpu
-from conformance.judge import Observed, differences, excused, observe, stride_differences
+from conformance.devices import DEVICES, install_target
 from conformance.scoreboard import SETS, STATUSES, Progress, Row, chosen, parser_of, table
 from conformance.standards import why_no_reference
 from eagerdecomp import Backend, EagerDecompMode, ProgramCache, UnsupportedOpError, install
+from eagerdecomp.conformance.judge import ObservedCall, differences, excused, observe, stride_differences, to_cpu
 
 __all__ = ["judge_batch", "main"]
 
@@ -51,7 +51,7 @@ class Trial:
     number: int
     case: Case
     backward: bool
-    expected: Observed
+    expected: ObservedCall
 
 
 def trials(info: Any, selection: Selection) -> Iterator[Trial]:
@@ -70,7 +70,7 @@ def judge_batch(infos: Sequence[Any], backend: Backend, selection: Selection, *,
     """Compare several OpInfos, with the backend installed once for all, or under the mode."""
     device = backend.device_type or "cpu"
     all_trials = [trial for info in infos for trial in trials(info, selection)]
-    results: list[Observed | Row] = []
+    results: list[ObservedCall | Row] = []
     mode = EagerDecompMode(backend, cache=ProgramCache()) if in_mode else _Installed()
     with nullcontext() if in_mode else install(backend, device, cache=ProgramCache()):
         for trial in all_trials:
@@ -121,7 +121,7 @@ class _Installed:
         return
 
 
-def _row(trial: Trial, got: Observed) -> Row:
+def _row(trial: Trial, got: ObservedCall) -> Row:
     differing = differences(trial.expected, got)
     case = trial.case
     if differing and not excused(differing, case.function, case.arguments, trial.expected, got, trial.backward):

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import make_tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from conformance.judge import Arguments
+from eagerdecomp.conformance.judge import Arguments
 
 __all__ = ["LAYOUTS", "in_layout"]
 

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from conformance.devices import InstallTarget, to_cpu, to_device
+from conformance.devices import InstallTarget
 from conformance.models.entry import Entry, Subject, tensors_of, train
 from conformance.models.torchvision_ops import prepare_torchvision
 from eagerdecomp import Backend, BackendRecorder, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError, dynamo_backend, install
+from eagerdecomp.conformance.judge import to_cpu, to_device
 from eagerdecomp.eager.compare import leaf_difference
 from eagerdecomp.eager.observe import all_strides
 from eagerdecomp.eager.tolerance import Tolerance, tolerance_of

@@ -27,10 +27,18 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from conformance.cases import FORMS, LAYOUTS, Case, Selection, cases, differentiable, full_name, opinfos
-from conformance.judge import Observed, differences, excused, observe, only_values, stride_differences, version_differences
 from conformance.standards import why_no_reference
-from conformance.ties import is_tie
 from eagerdecomp import BackendRecorder, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError, core_aten, infra, prims, tiny
+from eagerdecomp.conformance.judge import (
+    ObservedCall,
+    differences,
+    excused,
+    observe,
+    only_values,
+    stride_differences,
+    version_differences,
+)
+from eagerdecomp.conformance.ties import is_tie
 from eagerdecomp.eager.compare import Difference
 
 __all__ = ["Row", "chosen", "judge_opinfo", "main", "parser_of", "random_core_subset", "table"]
@@ -134,7 +142,7 @@ def _judge_sample(
 
 
 def _is_permitted(
-    name: str, differing: Sequence[Difference], case: Case, expected: Observed, got: Observed, backward: bool, device: str
+    name: str, differing: Sequence[Difference], case: Case, expected: ObservedCall, got: ObservedCall, backward: bool, device: str
 ) -> bool:
     """Return whether the difference is rounding, the choice among equal values, or the effect of any mode."""
     return (
@@ -144,12 +152,12 @@ def _is_permitted(
     )
 
 
-def _under_any_mode(case: Case, backward: bool, device: str) -> Observed:
+def _under_any_mode(case: Case, backward: bool, device: str) -> ObservedCall:
     """Run eager under a recorder: under any mode, some of torch's code takes another branch, and may return other strides."""
     return observe(case.function, case.arguments, (BackendRecorder(),), backward=backward, device=device)
 
 
-def _metadata(expected: Observed, got: Observed) -> list[str]:
+def _metadata(expected: ObservedCall, got: ObservedCall) -> list[str]:
     return stride_differences(expected, got) + version_differences(expected, got)
 
 

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 import eagerdecomp as ed
 from conformance.cases import Selection, cases, differentiable, full_name, opinfos
-from conformance.judge import differences, excused, observe
 from eagerdecomp.backends.numpy import BACKEND, FAMILIES, PASSTHROUGH
 from eagerdecomp.backends.numpy.arrays import memory
 from eagerdecomp.conformance import run_conformance
+from eagerdecomp.conformance.judge import differences, excused, observe
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -17,9 +17,9 @@ from torch import Tensor
 import eagerdecomp as ed
 from conformance import scoreboard
 from conformance.cases import EAGER_FAULTS, FORMS, LAYOUTS, Case, Selection, opinfos
-from conformance.judge import differences, excused, observe, stride_differences
 from conformance.layouts import in_layout
 from conformance.scoreboard import Journal, Row, judge_opinfo, main, table
+from eagerdecomp.conformance.judge import differences, excused, observe, stride_differences
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

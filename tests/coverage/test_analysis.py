@@ -19,9 +19,9 @@ from sampled import SEED
 
 import eagerdecomp as ed
 from conformance.cases import Case, Selection, cases, full_name, opinfos
-from conformance.judge import clone_arguments
 from conformance.scoreboard import random_core_subset
 from eagerdecomp._torch.ops import op_called
+from eagerdecomp.conformance.judge import clone_arguments
 from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.eager.observe import Caught
 from eagerdecomp.ops.call_text import parse_call

@@ -11,7 +11,7 @@ from sampled import SEED, part_of
 
 import eagerdecomp as ed
 from conformance.cases import Case, Selection, cases, differentiable, full_name, opinfos
-from conformance.judge import clone_arguments
+from eagerdecomp.conformance.judge import clone_arguments
 from eagerdecomp.ops.schema import tensors_in
 
 pytestmark = pytest.mark.full

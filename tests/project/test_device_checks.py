@@ -52,6 +52,7 @@ CHECKED: dict[str, dict[str, str]] = {
         "backends/numpy/factories.py:_to_copy": "test_copies_to_and_from_other_devices_are_torchs",
     },
     "tests/conformance_suite/test_checks.py": {"conformance/checks.py:_placement": "test_changes_of_global_state_are_found"},
+    "tests/conformance_suite/test_judge.py": {"conformance/judge.py:_mover.move": "test_only_tensors_elsewhere_are_copied"},
     "tests/coverage/test_routes.py": {
         "runtime/runtime.py:_on_device.choose": "test_ops_on_other_devices_than_the_backends_are_not_decomposed"
     },

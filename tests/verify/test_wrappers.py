@@ -25,7 +25,7 @@ from verify_modes import EVERY_CALL, RECORD_EVERY_CALL, inexact_sigmoid, run_sil
 
 import eagerdecomp as ed
 from conformance.cases import Selection, cases, differentiable, full_name, opinfos
-from conformance.judge import clone_arguments
+from eagerdecomp.conformance.judge import clone_arguments
 from eagerdecomp.profile import RecordingMode
 from eagerdecomp.verify.policy import Verified
 

@@ -11,11 +11,12 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from conformance.cases import Selection, full_name, opinfos
-from conformance.devices import install_target, to_cpu, to_device
+from conformance.devices import install_target
 from conformance.installed import judge_batch, mode_differences
 from conformance.model_judge import judge_entry_installed
 from conformance.models import entries
 from conformance.standards import NOT_A_REFERENCE, why_no_reference
+from eagerdecomp.conformance.judge import to_cpu, to_device
 
 ONE = Selection(samples=1, grad=True)
 

@@ -1,7 +1,7 @@
 """Run one call in eager and under the mode, and list all differences (`eagerdecomp.eager.compare`).
 
-The tolerance is that of `torch.testing.assert_close`. This module does not know OpInfos: `scoreboard` passes functions and
-arguments.
+The tolerance is that of `torch.testing.assert_close`. This module does not know OpInfos: its callers pass functions and arguments.
+The scorecard uses it, and so do the scripts in the folder `conformance/` of the repository.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
-from conformance.devices import to_cpu, to_device
-from eagerdecomp import BackendRecorder
+from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.eager import observe as eager
 from eagerdecomp.eager.compare import Difference, alias_difference, leaf_difference
 from eagerdecomp.eager.observe import all_strides
@@ -26,7 +25,7 @@ from eagerdecomp.eager.tolerance import WIDER, Change, TrueValues, Truth, rounde
 
 __all__ = [
     "Arguments",
-    "Observed",
+    "ObservedCall",
     "clone_arguments",
     "cotangent",
     "differences",
@@ -34,6 +33,8 @@ __all__ = [
     "observe",
     "only_values",
     "stride_differences",
+    "to_cpu",
+    "to_device",
     "version_differences",
     "widened",
 ]
@@ -57,7 +58,7 @@ _FACTS = ("dtype", "shape", "layout", "device", "requires_grad")
 
 
 @dataclass(frozen=True)
-class Observed(eager.Observed):
+class ObservedCall(eager.Observed):
     """The results and effects of one call.
 
     Attributes:
@@ -85,7 +86,7 @@ def observe(
     *,
     backward: bool = False,
     device: str = "cpu",
-) -> Observed:
+) -> ObservedCall:
     """Call `function` under `modes` (outermost first) with a fixed seed, on copies of the arguments; return its results and
     effects.
 
@@ -117,7 +118,7 @@ def observe(
     if device != "cpu":
         leaves, inputs, gradients = to_cpu((leaves, inputs, gradients))
     random = not modes and _is_random(function, arguments)
-    return Observed(leaves, spec, inputs, None, seen.same, seen.shares, gradients, written, random)
+    return ObservedCall(leaves, spec, inputs, None, seen.same, seen.shares, gradients, written, random)
 
 
 def _is_random(function: Callable[..., Any], arguments: Arguments) -> bool:
@@ -177,8 +178,8 @@ def excused(
     differing: Sequence[Difference],
     function: Callable[..., Any],
     arguments: Arguments,
-    expected: Observed,
-    got: Observed,
+    expected: ObservedCall,
+    got: ObservedCall,
     backward: bool,
 ) -> bool:
     """Return whether only values differ, by no more than rounding explains (`eagerdecomp.eager.tolerance.Truth`).
@@ -190,7 +191,7 @@ def excused(
     truth = Truth(lambda *change: observe(function, widened(arguments, *change), backward=backward))
     if not differences(expected, got, truth):
         return True
-    nearby: list[tuple[Observed, Observed]] = []
+    nearby: list[tuple[ObservedCall, ObservedCall]] = []
     with eager.Caught():  # an op may not support the wider dtype; then there are no true values
         for seed in range(_DRAWS):
             one = _narrowed(widened(arguments, rounded(seed, 1)), arguments)
@@ -206,7 +207,7 @@ def excused(
 
 
 def differences(
-    expected: Observed, got: Observed, truth: Callable[[str, int], TrueValues | None] | None = None
+    expected: ObservedCall, got: ObservedCall, truth: Callable[[str, int], TrueValues | None] | None = None
 ) -> list[Difference]:
     """Return all differences from eager except strides.
 
@@ -254,7 +255,7 @@ def only_values(found: Sequence[Difference]) -> bool:
     return all(one.kind == "values" and one.index is not None for one in found)
 
 
-def stride_differences(expected: Observed, got: Observed) -> list[str]:
+def stride_differences(expected: ObservedCall, got: ObservedCall) -> list[str]:
     """Return the results and gradients whose strides differ. Empty tensors do not count."""
     found: list[str] = []
     groups = (("result", expected.leaves, got.leaves), ("gradient", expected.gradients, got.gradients))
@@ -265,9 +266,31 @@ def stride_differences(expected: Observed, got: Observed) -> list[str]:
     return found
 
 
-def version_differences(expected: Observed, got: Observed) -> list[str]:
+def version_differences(expected: ObservedCall, got: ObservedCall) -> list[str]:
     """Return the inputs whose version counter changed on one side only."""
     pairs = enumerate(zip(expected.written, got.written, strict=False))
     return [
         f"input {number}: version counter {'changed' if have else 'unchanged'}" for number, (want, have) in pairs if want != have
     ]
+
+
+def to_device(arguments: Any, device: str) -> Any:
+    """Copy the arguments to a device, with their aliasing; arguments that name the CPU name the device instead."""
+    return tree_map(_mover(torch.device(device)), arguments)
+
+
+def to_cpu(values: Any) -> Any:
+    """Copy results to the CPU, with their strides and storage offsets."""
+    return tree_map(_mover(torch.device("cpu")), values)
+
+
+def _mover(device: torch.device) -> Callable[[Any], Any]:
+    copy = eager.copying(device=device, gradients=True)
+
+    def move(value: Any) -> Any:
+        if isinstance(value, torch.device) or (isinstance(value, str) and value == "cpu"):
+            return device
+        there = isinstance(value, Tensor) and value.device.type in (device.type, "meta")
+        return value if there else copy(value)
+
+    return move

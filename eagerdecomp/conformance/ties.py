@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from conformance.judge import Arguments, Observed, only_values
+from eagerdecomp.conformance.judge import Arguments, ObservedCall, only_values
 from eagerdecomp.eager.compare import Difference
 from eagerdecomp.eager.tolerance import same_values
 
@@ -16,7 +16,7 @@ __all__ = ["INDEX_RESULTS", "is_tie"]
 INDEX_RESULTS: dict[str, tuple[int, int]] = {"argsort": (0, 1), "sort": (1, 1), "topk": (1, 2)}
 
 
-def is_tie(name: str, differing: Sequence[Difference], arguments: Arguments, expected: Observed, got: Observed) -> bool:
+def is_tie(name: str, differing: Sequence[Difference], arguments: Arguments, expected: ObservedCall, got: ObservedCall) -> bool:
     """Return whether only indices differ, each is there once, and their elements equal those that eager picked."""
     positional, named = arguments
     if name not in INDEX_RESULTS or named.get("stable") or not only_values(differing):
