@@ -28,6 +28,7 @@ from eagerdecomp.cli import main
 from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.manifest import parse_manifest, read_manifest
 from eagerdecomp.conformance.results import Report
+from eagerdecomp.conformance.scorecard import Scorecard
 from eagerdecomp.coverage.plan_report import Plan  # noqa: F401 - the provocations are text
 from eagerdecomp.device import make_device
 from eagerdecomp.ops.call_text import parse_call
@@ -66,7 +67,7 @@ class Provoked:
 _LIBRARY = {
     one.__name__: one
     for one in (
-        *(KernelCall, Program, Report, Slot, check, library_rule, link, parse_call, parse_manifest, read_manifest, rule),
+        *(KernelCall, Program, Report, Scorecard, Slot, check, library_rule, link, parse_call, parse_manifest, read_manifest, rule),
         make_device,
         run_conformance,
     )

@@ -29,6 +29,7 @@ from . import (
     record,
     report,
     run,
+    scorecard,
     trace,
 )
 from .shared import EXIT_CODES, USAGE_ERROR
@@ -79,6 +80,11 @@ DECLARED = {
     "diff": Arguments("find the first call that differs between two recorded runs", diff.configure, diff.EPILOG),
     "conformance": Arguments(
         "test the kernels of a backend against eager, and list which to write next", conformance.configure, conformance.EPILOG
+    ),
+    "scorecard": Arguments(
+        "score a backend: kernels, overloads, OpInfos and models that work, and the change since last time",
+        scorecard.configure,
+        scorecard.EPILOG,
     ),
     "opset": Arguments("print the ops of a set, one per line", opset.configure, opset.EPILOG),
     "bench": Arguments("measure the cost of the mode, or of a backend's kernels (only in a checkout)", bench.configure, rest="all"),

@@ -16,6 +16,7 @@ from eagerdecomp.cli.commands import (
     record,
     report,
     run,
+    scorecard,
     trace,
 )
 from eagerdecomp.cli.commands.command import Command
@@ -34,6 +35,7 @@ COMMANDS: tuple[Command, ...] = (
     record.COMMAND,
     diff.COMMAND,
     conformance.COMMAND,
+    scorecard.COMMAND,
     opset.COMMAND,
     bench.COMMAND,
     new_backend.COMMAND,

@@ -17,8 +17,8 @@ from eagerdecomp.errors import EagerDecompError, OpSetError
 from eagerdecomp.host.atomic_file import check_writable, write_text
 from eagerdecomp.host.import_path import UsageError, module_of, object_of
 from eagerdecomp.host.source_lines import fault_in_words
-from eagerdecomp.ops.backend import Backend
-from eagerdecomp.ops.opset import OpSet, resolve_ops
+from eagerdecomp.ops.backend import Backend, as_backend
+from eagerdecomp.ops.opset import NAMED_SETS, OpSet, resolve_ops
 from eagerdecomp.ops.opset_file import op_set_from
 from eagerdecomp.rules.rule import Rule
 
@@ -28,7 +28,9 @@ __all__ = [
     "backend_of",
     "called",
     "device_backend",
+    "is_factory",
     "kept_ops",
+    "named_backend",
     "output_file",
     "print_whole",
     "rules_of",
@@ -178,3 +180,32 @@ def rules_of(spec: str) -> tuple[tuple[Rule, ...], bool]:
             f"--rules {spec}: expected a rule made by @eagerdecomp.register_decomposition, or a list of rules, found {found!r}"
         )
     return tuple(rules), isinstance(found, Rule)
+
+
+def is_factory(spec: str) -> bool:
+    """Return whether ``module:name`` names a function that returns a backend."""
+    found = object_of("", spec)
+    return callable(found) and not isinstance(found, (Backend, OpSet))
+
+
+def named_backend(spec: str | None, command: str) -> Backend:
+    """Return the backend that the positional argument of a command names.
+
+    Raises:
+        UsageError: if there is none, or it is no backend, op set, or function that returns one.
+    """
+    if spec is None:
+        raise UsageError(
+            f"name the backend to test, as MODULE:BACKEND, or a device: eagerdecomp {command} --device TYPE --import MODULE"
+        )
+    if ":" not in spec and (spec in NAMED_SETS or spec.startswith(("aten.", "prims."))):
+        raise UsageError(
+            f"{spec}: name the backend, as MODULE:BACKEND, not its ops. To test some ops: "
+            "eagerdecomp conformance MODULE:BACKEND --ops aten.add.Tensor"
+        )
+    found = object_of("", spec)
+    if is_factory(spec):
+        found = called("", spec, found)
+    if not isinstance(found, (Backend, OpSet)):
+        raise UsageError(f"{spec}: expected an eagerdecomp.Backend or OpSet, found an object of type {type(found).__name__}")
+    return as_backend(found)

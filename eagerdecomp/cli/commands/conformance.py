@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eagerdecomp.cli.arguments.shared import FAILED, INTERRUPTED, NOTHING_EXERCISED
-from eagerdecomp.cli.commands.command import Command, called, device_backend, output_file, shown
+from eagerdecomp.cli.commands.command import Command, device_backend, is_factory, named_backend, output_file, shown
 from eagerdecomp.errors import FileError
-from eagerdecomp.host.import_path import UsageError, object_of
+from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.progress import Progress
-from eagerdecomp.ops.backend import Backend, as_backend
-from eagerdecomp.ops.opset import NAMED_SETS, OpSet, core_aten, resolve_ops
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import NAMED_SETS, core_aten, resolve_ops
 from eagerdecomp.verify.reproducer import named_by_spec, named_device
 
 if TYPE_CHECKING:  # a command imports its modules when it runs
@@ -43,7 +43,7 @@ def _run(args: argparse.Namespace) -> int:
 
     if args.kernels:
         return _judge(args)
-    backend = device_backend(args, args.backend) or _backend(args.backend)
+    backend = device_backend(args, args.backend) or named_backend(args.backend, "conformance")
     old = _old(args.compare) if args.compare else None
     declared = None
     if args.absences:
@@ -131,7 +131,7 @@ def _report(args: argparse.Namespace, backend: Backend, ops: list[str] | None) -
         named = named_device(args.device, args.imports)
     else:
         named = named_by_spec(args.backend)
-        if _is_factory(args.backend):
+        if is_factory(args.backend):
             named = replace(named, backend=f"{named.backend}()")
     lines: list[Progress] = []
 
@@ -160,29 +160,6 @@ def _report(args: argparse.Namespace, backend: Backend, ops: list[str] | None) -
         signal.signal(signal.SIGTERM, before)
         for line in lines:
             line.close()
-
-
-def _is_factory(spec: str) -> bool:
-    found = object_of("", spec)
-    return callable(found) and not isinstance(found, (Backend, OpSet))
-
-
-def _backend(spec: str | None) -> Backend:
-    if spec is None:
-        raise UsageError(
-            "name the backend to test, as MODULE:BACKEND, or a device: eagerdecomp conformance --device TYPE --import MODULE"
-        )
-    if ":" not in spec and (spec in NAMED_SETS or spec.startswith(("aten.", "prims."))):
-        raise UsageError(
-            f"{spec}: name the backend first, as MODULE:BACKEND, and then the ops to test: "
-            "eagerdecomp conformance MODULE:BACKEND --ops aten.add.Tensor"
-        )
-    found = object_of("", spec)
-    if _is_factory(spec):
-        found = called("", spec, found)
-    if not isinstance(found, (Backend, OpSet)):
-        raise UsageError(f"{spec}: expected an eagerdecomp.Backend or OpSet, found an object of type {type(found).__name__}")
-    return as_backend(found)
 
 
 def _old(name: str) -> Report:
