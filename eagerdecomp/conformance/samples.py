@@ -17,6 +17,7 @@ from eagerdecomp.conformance.choices import Draw
 
 __all__ = [
     "ALL",
+    "COPIED",
     "BITS",
     "COMPLEX",
     "FAITHFUL",
@@ -68,6 +69,9 @@ LAYOUTS = (
     *("contiguous", "guarded", "transposed", "strided", "channels_last", "permuted", "expanded", "gapped", "column"),
     *("expanded twice", "windows"),
 )
+
+#: Layouts that eager keeps if it writes part of a copy: in overlapping windows, it would write an element several times.
+COPIED = tuple(layout for layout in LAYOUTS if layout != "windows")
 
 #: Layouts in which elements do not overlap, so that a kernel can write them.
 FAITHFUL = tuple(layout for layout in LAYOUTS if layout not in ("expanded", "expanded twice", "windows"))

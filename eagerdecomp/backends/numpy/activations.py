@@ -92,6 +92,8 @@ def _elu(x: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 
 def _hardtanh(x: Tensor, min_val: Number = -1, max_val: Number = 1) -> Tensor:
     if x.dtype is torch.bool:
         raise NotImplementedError("Bool inputs not supported for hardtanh")
+    if not x.dtype.is_floating_point:
+        min_val, max_val = int(min_val), int(max_val)
     if x.dtype is torch.uint8 and min(min_val, max_val) < 0:
         raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
     return clamped(x, scalar(min_val, x.dtype).item(), scalar(max_val, x.dtype).item())

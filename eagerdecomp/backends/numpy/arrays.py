@@ -210,8 +210,6 @@ def alike(x: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | No
     ranks = {torch.channels_last: 4, torch.channels_last_3d: 5}
     if memory_format in ranks and x.dim() != ranks[memory_format]:
         raise RuntimeError(f"required rank {ranks[memory_format]} tensor to use {str(memory_format).removeprefix('torch.')} format")
-    if preserving and x.is_contiguous():
-        return allocate(x.shape, dtype)
     if preserving and is_dense(x):
         return _empty(x.shape, dtype, x.stride())
     return allocate(x.shape, dtype, memory_order(x, None if preserving else memory_format))
@@ -258,7 +256,7 @@ def common(*operands: Tensor | Number) -> torch.dtype:
         if isinstance(operand, Tensor):
             continue
         if isinstance(operand, complex) and not found.is_complex:
-            found = torch.complex128 if torch.float64 in (found, torch.get_default_dtype()) else torch.complex64
+            found = torch.complex128 if floating(found) is torch.float64 else torch.complex64
         elif isinstance(operand, float) and not is_floating(found):
             found = torch.get_default_dtype()
         elif isinstance(operand, int) and not isinstance(operand, bool) and found is torch.bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import ALL, FAITHFUL, FLOATS, HALVES, SIZES, in_layout, shape, tensor
+from eagerdecomp.conformance.samples import ALL, COPIED, FAITHFUL, FLOATS, HALVES, SIZES, in_layout, shape, tensor
 from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec
 from eagerdecomp.conformance.spec_arguments import (
     as_index,
@@ -281,7 +281,9 @@ def _source(draw: Draw, dtype: torch.dtype, sizes: Sequence[int]) -> Tensor:
 
 def _select_scatter(draw: Draw) -> Call:
     dtype = draw.pick("dtype", _ALL)
-    self = tensor(draw, "self", dtype, [max(one, 1) if not place else one for place, one in enumerate(_sizes(draw, 1))], _MOVED)
+    self = tensor(
+        draw, "self", dtype, [max(one, 1) if not place else one for place, one in enumerate(_sizes(draw, 1))], _MOVED, COPIED
+    )
     dim = dim_of(draw, "dim", self.dim())
     if not self.shape[dim]:
         dim = 0
@@ -302,7 +304,7 @@ def _select_scatter_refused(draw: Draw) -> Call:
 
 def _slice_scatter(draw: Draw) -> Call:
     dtype = draw.pick("dtype", _ALL)
-    self = tensor(draw, "self", dtype, _sizes(draw, 1), _MOVED)
+    self = tensor(draw, "self", dtype, _sizes(draw, 1), _MOVED, COPIED)
     dim = dim_of(draw, "dim", self.dim())
     size = self.shape[dim]
     start = draw.pick("start", (None, 0, 1, -1, -2, size, size + 3, -size - 2, size // 2))

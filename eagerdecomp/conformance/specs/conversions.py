@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import ALL, FAITHFUL, FLOATS, INTEGERS, LAYOUTS, shape, sweep, tensor
+from eagerdecomp.conformance.samples import ALL, COPIED, FAITHFUL, FLOATS, INTEGERS, shape, sweep, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Spec
 from eagerdecomp.conformance.spec_arguments import broadcasting
 from eagerdecomp.eager.strides import is_dense
@@ -107,7 +107,7 @@ def _copied(draw: Draw, written: bool) -> Call:
     if (dtype.is_complex or to.is_complex) and torch.float16 in (dtype, to):
         dtype = to
     sizes = _any_shape(draw)
-    target = tensor(draw, "self", to, sizes, ("normal", "nonfinite"), FAITHFUL if written else LAYOUTS)
+    target = tensor(draw, "self", to, sizes, ("normal", "nonfinite"), FAITHFUL if written else COPIED)
     if written and to.is_complex and draw.pick("conjugate self", (False, False, False, True)):
         target = target.conj()
     if written and kind == "same" and draw.pick("itself", (False,) * 10 + (True,)):

@@ -128,8 +128,10 @@ def _with_nan(draw: Draw, given: Tensor) -> Tensor:
     return given
 
 
-def _weights(draw: Draw, dtype: torch.dtype, sizes: Sequence[int], *names: str) -> list[Tensor | None]:
-    layouts = _VECTORS if len(sizes) == 1 else LAYOUTS
+def _weights(
+    draw: Draw, dtype: torch.dtype, sizes: Sequence[int], *names: str, layouts: Sequence[str] | None = None
+) -> list[Tensor | None]:
+    layouts = layouts or (_VECTORS if len(sizes) == 1 else LAYOUTS)
     fills = ("normal", "positive", "lattice")
     return [tensor(draw, name, dtype, sizes, fills, layouts) if draw.flag(name) else None for name in names]
 
@@ -233,7 +235,8 @@ def _group_norm(draw: Draw, fills: Sequence[str] = _VALUES) -> tuple[Tensor, Ten
     sizes = [batch, channels, *inside]
     layouts = ("contiguous", "channels_last", "guarded") if len(inside) in (2, 3) else ("contiguous", "guarded")
     given = tensor(draw, "input", dtype, sizes, fills, layouts)
-    weight, bias = _weights(draw, wide, [channels], "weight", "bias")
+    # Without a weight, it reads past a bias whose elements are apart.
+    weight, bias = _weights(draw, wide, [channels], "weight", "bias", layouts=("contiguous", "guarded"))
     return given, weight, bias, group, [batch, channels, math.prod(inside)]
 
 
