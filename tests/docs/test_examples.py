@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 #: What an example depends on beside this library.
-NEEDS = {"ort": "onnxruntime", "xla": "jax"}
+NEEDS = {"ort": "onnxruntime", "triton": "triton", "xla": "jax"}
 #: Tools with which an example is built. pip's ninja may be in no folder of PATH.
 NEEDS_TOOLS = {"cpp_device": (os.environ.get("CXX", "c++"), "ninja")}
 WITH_TESTS = sorted(path.parent.name for path in (ROOT / "examples").glob("*/tests"))
