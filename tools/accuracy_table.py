@@ -19,13 +19,13 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "support"))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
-from accuracy import LargestErrors, largest_errors  # noqa: E402 - a module of tests/support
-from on_core import kernel_calls  # noqa: E402
-from special_functions import FUNCTIONS, Function  # noqa: E402
+from on_core import kernel_calls  # noqa: E402 - a module of tests/support
 
 from eagerdecomp.host.progress import Progress  # noqa: E402
+from tools.accuracy import LargestErrors, largest_errors  # noqa: E402
+from tools.special_functions import FUNCTIONS, Function  # noqa: E402
 
 FILE = ROOT / "docs" / "numbers" / "accuracy.md"
 DTYPES = (torch.float32, torch.float64)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "tests" / "golden_errors.txt"
-sys.path.insert(0, str(ROOT / "tests" / "support"))
+sys.path.insert(0, str(ROOT))
 
-from provoked import as_text, provoke  # noqa: E402 - a module of tests/support
+from tools.provoked import as_text, provoke  # noqa: E402
 
 
 def main() -> None:

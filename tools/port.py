@@ -94,7 +94,7 @@ def without_route(added: Sequence[str]) -> Iterator[str]:
 
 def changed_messages() -> Iterator[str]:
     """Yield the lines of the golden errors that differ."""
-    from provoked import as_text, provoke
+    from tools.provoked import as_text, provoke
 
     place = ROOT / "tests" / "golden_errors.txt"
     with tempfile.TemporaryDirectory() as folder:

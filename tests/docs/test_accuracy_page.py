@@ -9,11 +9,11 @@ from pathlib import Path
 import mpmath as mp
 import pytest
 import torch
-from accuracy import errors, largest_errors, ulps
 from sampled import sampled
-from special_functions import FUNCTIONS, Function, lgamma
 
 from eagerdecomp.decomps.special import bessel
+from tools.accuracy import errors, largest_errors, ulps
+from tools.special_functions import FUNCTIONS, Function, lgamma
 
 ROOT = Path(__file__).parents[2]
 DTYPES = (torch.float32, torch.float64)

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from provoked import Provoked, as_text, provoke
 
 import eagerdecomp
 from eagerdecomp import errors
+from tools.provoked import Provoked, as_text, provoke
 
 pytestmark = pytest.mark.full
 
@@ -47,7 +47,7 @@ ELSEWHERE = {
     "cli/arguments/record.py:_bytes": "argparse's own error: eagerdecomp record --save-limit x",
     "cli/commands/record.py:_run": "a folder that holds a run: tests/recording/test_differences.py",
     **dict.fromkeys(
-        [f"recording/run_folder.py:{name}" for name in ("__init__", "read_run", "_rows", "_checked_header")],
+        [f"recording/run_folder.py:{name}" for name in ("__init__", "_opened", "read_run", "_rows", "_checked_header")],
         "damaged folders: tests/recording/test_recorder.py",
     ),
     **dict.fromkeys([f"recording/saved_call.py:{name}" for name in ("main", "_loaded")], "another torch, or a damaged file"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from accuracy import errors
 from on_core import on_core
-from special_functions import polygamma
+
+from tools.accuracy import errors
+from tools.special_functions import polygamma
 
 
 def test_polygamma_of_orders_whose_factorial_is_large() -> None:

@@ -13,9 +13,10 @@ from typing import Any
 
 import mpmath as mp
 import torch
-from on_core import on_core
-from special_functions import Function
 from torch import Tensor
+
+from eagerdecomp import EagerDecompMode, core_aten
+from tools.special_functions import Function
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,9 @@ def errors(
 ) -> list[tuple[float, float, tuple[float, ...]]]:
     """Return for each point our error, eager's error, and the point rounded to the dtype."""
     operands = [torch.tensor(column, dtype=torch.float64).to(dtype) for column in zip(*points, strict=True)]
-    ours, theirs = on_core(lambda: function(*operands)).tolist(), function(*operands).tolist()
+    with EagerDecompMode(core_aten()):
+        result = function(*operands)
+    ours, theirs = result.tolist(), function(*operands).tolist()
     rounded = list(zip(*(operand.tolist() for operand in operands), strict=True))
     with mp.workdps(40):
         exact = [mp.mpf(reference(*map(mp.mpf, point))) for point in rounded]

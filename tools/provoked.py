@@ -39,7 +39,7 @@ from eagerdecomp.rules.rule import library_rule, rule
 
 __all__ = ["Provoked", "provoke", "as_text"]
 
-GOLDEN = Path(__file__).parents[1] / "golden_errors.txt"
+GOLDEN = Path(__file__).parents[1] / "tests" / "golden_errors.txt"
 
 aten = torch.ops.aten
 core = ed.core_aten
@@ -206,7 +206,7 @@ def _without_machine_details(error: BaseException | None, place: Path) -> str:
     if error is None:
         return "nothing"
     text = str(error) if isinstance(error, _CommandOutput) else f"{type(error).__name__}: {error}"
-    text = text.replace(str(place), "FOLDER").replace(str(Path(__file__).parents[1]), "tests")
+    text = text.replace(str(place), "FOLDER").replace(str(Path(__file__).parent), "tests/support")
     text = text.replace(torch.__version__, "VERSION")
     text = re.sub(r"((?:provoked|eagerdecomp)\.[\w.<>]+):\d+", r"\1:LINE", text)
     # The list of an op's rules may change without a change of the message.
