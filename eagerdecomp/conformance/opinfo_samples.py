@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.errors import EagerDecompError
+from eagerdecomp.coverage import opinfo_allowlist
 
 __all__ = ["BY_PROCESSOR", "dtype_of", "full_name", "opinfos", "plain_call", "without_onednn"]
 
@@ -31,17 +30,8 @@ def opinfos(match: str = "") -> list[Any]:
     Raises:
         EagerDecompError: if a package that torch's tests import is not installed.
     """
-    try:
-        from torch.testing._internal import common_methods_invocations as infos
-    except ImportError as error:
-        raise EagerDecompError(
-            f"torch's operator database needs a package that is not installed. Run: pip install {error.name}"
-        ) from None
     pattern = re.compile(match)
-    databases = (infos.op_db, *(getattr(infos, f"foreach_{kind}_op_db") for kind in _FOREACH))
-    # The jiterator compiles CUDA source, so it has no CPU form.
-    known = (info for info in itertools.chain(*databases) if info.dtypes and not info.name.startswith("jiterator"))
-    return [info for info in known if pattern.search(full_name(info))]
+    return [info for info in opinfo_allowlist.opinfos(_FOREACH) if pattern.search(full_name(info))]
 
 
 def full_name(info: Any) -> str:

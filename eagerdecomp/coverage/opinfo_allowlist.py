@@ -81,19 +81,21 @@ def _frozen(name: str, members: Sequence[str]) -> list[str]:
     return [f"{name} = frozenset(", "    {", *(f"        {json.dumps(member)}," for member in members), "    }", ")"]
 
 
-def opinfos() -> list[Any]:
-    """Return torch's operator database, as torch's own tests use it.
+def opinfos(foreach: Sequence[str] = ()) -> list[Any]:
+    """Return torch's operator database, as torch's own tests use it, and its foreach ops of these groups.
 
     Raises:
         EagerDecompError: if a package that torch's tests need is not installed.
     """
     try:
-        from torch.testing._internal.common_methods_invocations import op_db
+        from torch.testing._internal import common_methods_invocations as infos
     except ImportError as error:
         raise EagerDecompError(
-            f"an allowlist needs a package that torch's own tests import. Run: pip install {error.name}"
+            f"torch's operator database needs a package that is not installed. Run: pip install {error.name}"
         ) from None
-    return [info for info in op_db if not info.name.startswith("jiterator")]  # these compile CUDA source
+    databases = (infos.op_db, *(getattr(infos, f"foreach_{group}_op_db") for group in foreach))
+    # The jiterator compiles CUDA source, so it has no CPU form.
+    return [info for info in itertools.chain(*databases) if info.dtypes and not info.name.startswith("jiterator")]
 
 
 def allowlist_of(plan: Plan, infos: Sequence[Any] | None = None, *, step: Callable[[int], None] = lambda done: None) -> Allowlist:

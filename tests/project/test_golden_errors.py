@@ -31,7 +31,6 @@ KINDS = {name for name in errors.__all__ if name.endswith("Error")} | {
 #: What no provocation can bring about in a moment, by its function: why, and where it is brought about instead.
 ELSEWHERE = {
     "coverage/opinfo_allowlist.py:opinfos": "a package that torch's own tests need is missing",
-    "conformance/opinfo_samples.py:opinfos": "the same",
     "ops/call_text.py:call": "what Python reads as something else than one call, found by no text so far",
     "frontends/fx/capture.py:_result": "an LSTM, in seconds: tests/frontends/test_capture_symbolic.py",
     "cli/commands/command.py:print_whole": "a full disk: tests/cli/test_cli.py",
