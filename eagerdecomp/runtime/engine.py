@@ -168,8 +168,8 @@ class Engine:
         """
         # An op that writes several tensors may have written some of them, and would write them twice if it ran again.
         begun = writes_several(entry.op) and not entry.routeless
-        tensors = tensors_in([*args, *kwargs.values()])
-        is_data_hidden = functional_trace_active() or (tensors and all(one.is_meta for one in tensors))
+        tensors = [*tensors_in([*args, *kwargs.values()])]
+        is_data_hidden = functional_trace_active() or (bool(tensors) and all(one.is_meta for one in tensors))
         if is_data_hidden and not begun and not self._fakes:
             entry.calls -= 1  # it is counted there
             return self.run_on_fakes(entry.op, args, kwargs)
