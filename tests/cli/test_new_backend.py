@@ -219,7 +219,7 @@ def test_every_template_is_used_and_in_the_wheel() -> None:
 def test_of_an_invalid_name_nothing_is_written(
     words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What other names are told: `tests/golden_errors.txt`."""
+    """The errors of other names are in `tests/golden_errors.txt`."""
     assert main(["new-backend", *words, "--dir", str(tmp_path / "there"), "--json", str(tmp_path / "x.json")]) == 2
     assert said in capsys.readouterr().err
     assert written(tmp_path) == []

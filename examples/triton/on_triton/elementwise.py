@@ -182,7 +182,7 @@ def store(
     mode: str = "store",
     wrap: bool = False,
 ) -> None:
-    """Store an expression of operands ``a``, ``b`` ... (tensors and numbers) into `out`.
+    """Store an expression of the operands ``a``, ``b`` ... into `out`.
 
     Args:
         shape: that of the loop, if it is not that of `out`.
