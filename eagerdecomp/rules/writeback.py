@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
@@ -19,7 +19,7 @@ from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
 from eagerdecomp.rules.link import Linkable, RunnerOf, link, link_on_call
-from eagerdecomp.rules.no_route import link_when_called
+from eagerdecomp.rules.no_route import NoRoute, link_when_called
 from eagerdecomp.rules.rule import to_be_fused
 
 __all__ = [
@@ -395,14 +395,23 @@ def bump_versions(op: OpOverload, run: Callable[..., Any], *, direct: bool) -> C
     above = direct and is_composite(op)
 
     def counting(*args: Any, **kwargs: Any) -> Any:
-        result = run(*args, **kwargs)
+        try:
+            result = run(*args, **kwargs)
+        except NoRoute:
+            raise
+        except BaseException:
+            count(args, kwargs)  # a part of a list may have been written, and a wrong gradient is worse than none
+            raise
+        count(args, kwargs)
+        return result
+
+    def count(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if above and not torch.is_inference_mode_enabled():
-            return result
+            return
         if quirks.writes_if_dropping and not all(arguments_of(op, args, kwargs)[1:]):
-            return result
+            return
         for place, name in places:
             written = args[place] if place < len(args) else kwargs.get(name)
             torch.autograd.graph.increment_version(() if written is None else written)
-        return result
 
     return counting

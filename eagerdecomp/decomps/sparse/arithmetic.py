@@ -272,6 +272,9 @@ def _mul(self: Any, other: Any) -> Any:
 
 @rule("aten.mul_.Tensor", "aten.mul_.Scalar", source="sparse")
 def _mul_in_place(self: Any, other: Any) -> Any:
+    if is_compressed(self) and _is_number(other) and torch.can_cast(torch.result_type(self, other), self.dtype):
+        aten.copy_.default(aten.values.default(self), aten.values.default(_times_number(self, other)))
+        return self
     if not _coo_or_strided(self, other) or not torch.can_cast(torch.result_type(self, other), self.dtype):
         return NotImplemented
     found = _product(self, other)
@@ -395,9 +398,9 @@ def _neg(self: Tensor) -> Any:
 
 @rule("aten.neg_.default", source="sparse")
 def _neg_in_place(self: Tensor) -> Any:
-    if not is_coo(self):
+    if not is_coo(self) and not is_compressed(self):
         return NotImplemented
-    aten.neg_.default(aten._values.default(self))
+    aten.neg_.default(aten.values.default(self) if is_compressed(self) else aten._values.default(self))
     return self
 
 

@@ -126,7 +126,7 @@ def _addmm_in_place(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, 
 
 @rule("aten.mm.default", source="sparse")
 def _mm(self: Tensor, mat2: Tensor) -> Any:
-    if is_matrix(self) and is_matrix(mat2) and self.layout is mat2.layout:
+    if is_matrix(self) and is_matrix(mat2):
         found = _mm(as_coo(self), as_coo(mat2))
         return found if found is NotImplemented else of_coo(found, torch.sparse_csr)
     if is_matrix(self) and mat2.layout is torch.strided:

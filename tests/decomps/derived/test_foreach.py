@@ -158,3 +158,13 @@ def test_tensors_on_several_devices_take_one_scalar(place: int) -> None:
     tensors = [torch.ones(2, device="meta" if at == place else "cpu") for at in range(4)]
     on_core(lambda: torch._foreach_mul_(tensors, 3.0))
     assert [one.tolist() for at, one in enumerate(tensors) if at != place] == [[3.0, 3.0]] * 3
+
+
+def test_a_list_that_is_written_in_part_counts_as_written() -> None:
+    leaf = torch.ones(3, requires_grad=True)
+    one, other = leaf * 1, leaf * 1
+    loss = (one * one).sum()
+    with ed.EagerDecompMode(ed.core_aten()), pytest.raises(RuntimeError, match="must match the size"):
+        torch._foreach_mul_([one.detach(), other.detach()], [torch.full((3,), 5.0), torch.ones(5)])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

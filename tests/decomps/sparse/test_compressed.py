@@ -72,6 +72,8 @@ OF_VALUES: dict[str, Callable[[Tensor], Any]] = {
     "to_dense": lambda a: a.to_dense(),
     "sin": torch.sin,
     "relu_": torch.relu_,
+    "neg_": torch.neg_,
+    "times a number in place": lambda a: a.mul_(2.5),
     "nan_to_num": torch.nan_to_num,
     **{name: OF_ANY[name] for name in ("clone", "neg", "sum", "times a number", "to another dtype", "zeros_like")},
 }
@@ -88,7 +90,15 @@ def test_a_function_of_values_is_eagers_with_batches_blocks_and_dense_dimensions
         check_sparse(lambda: OF_VALUES[name](sparse.clone()), times=1)  # noqa: B023 - called at once
 
 
+def gradients_of_a_product() -> Any:
+    one, other = csr().requires_grad_(), coo().t().coalesce().to_sparse_csr().requires_grad_()
+    (one @ other).to_dense().square().sum().backward()
+    return one.grad.to_dense(), other.grad.to_dense()
+
+
 OTHERS: dict[str, Callable[[], Any]] = {
+    "product of two, with gradients": gradients_of_a_product,
+    "product of two layouts": lambda: (csr() @ coo().t().coalesce().to_sparse_csc()).to_dense(),
     "made": lambda: torch.sparse_csr_tensor(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.ones(3), (2, 3)),
     "made without a size": lambda: torch.sparse_csr_tensor(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.ones(3)),
     "of coordinates": lambda: coo().to_sparse_csr(),
