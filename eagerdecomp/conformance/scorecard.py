@@ -201,7 +201,7 @@ class Scorecard:
                 raise FileError(f"this scorecard is damaged: {words}. Write it again with: {_COMMAND}")
         except FileError:
             raise
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError) as error:
             words = f"this is not a scorecard, or a damaged one ({type(error).__name__}: {error})"
             raise FileError(f"{words}. Write one with: {_COMMAND}") from None
         return card

@@ -49,6 +49,7 @@ def test_a_card_is_read_back() -> None:
         (lambda data: {**data, "models": {"one": {"state": "flies"}}}, "models has the state 'flies'"),
         (lambda data: {**data, "models": {"one": {"state": "trains"}}}, "its counts are not those of its sections"),
         (lambda data: {**data, "overloads": 3}, "damaged"),
+        (lambda data: {**data, "next_kernels": [{"op": "aten.mm", "enables": float("inf")}]}, "damaged"),
         (lambda data: {key: value for key, value in data.items() if key != "date"}, "damaged"),
     ],
 )
@@ -218,3 +219,8 @@ def test_an_old_card_that_cannot_be_read_is_a_wrong_command_line(tmp_path: Path,
             file.write_bytes(content)
         assert main(["scorecard", "eagerdecomp.backends.numpy:BACKEND", "--since", str(file)]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_device_that_torch_lacks_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scorecard", "--device", "nosuch"]) == 2
+    assert "--device nosuch: 'nosuch' is not a device type" in capsys.readouterr().err

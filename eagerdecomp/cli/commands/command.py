@@ -13,7 +13,7 @@ from typing import Any
 
 from eagerdecomp.cli.arguments.shared import FAILED
 from eagerdecomp.cli.commands.colour import painted
-from eagerdecomp.errors import EagerDecompError, OpSetError
+from eagerdecomp.errors import EagerDecompError, InstallError, OpSetError
 from eagerdecomp.host.atomic_file import check_writable, write_text
 from eagerdecomp.host.import_path import UsageError, module_of, object_of
 from eagerdecomp.host.source_lines import fault_in_words
@@ -135,8 +135,7 @@ def device_backend(args: argparse.Namespace, other: str = "") -> Backend | None:
         other: what else the command line names as the backend.
 
     Raises:
-        UsageError: for a module that cannot be imported, or if a backend is named twice.
-        InstallError: if torch has no such device.
+        UsageError: for a module that cannot be imported, if a backend is named twice, or if torch has no such device.
     """
     for module in args.imports:
         module_of("--import", module)
@@ -144,7 +143,10 @@ def device_backend(args: argparse.Namespace, other: str = "") -> Backend | None:
         return None
     if other:
         raise UsageError(f"--device {args.device} and {other}: pass one of them")
-    return Backend.of_device(args.device)
+    try:
+        return Backend.of_device(args.device)
+    except InstallError as error:
+        raise UsageError(f"--device {args.device}: {error}") from None
 
 
 def set_from(spec: str, option: str = "--ops") -> OpSet:
