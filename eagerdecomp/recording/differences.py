@@ -318,7 +318,7 @@ def _distances(call: RecordedCall, other: RecordedCall) -> list[tuple[int, float
 
 def _relative(call: RecordedCall, other: RecordedCall, index: int, off: float) -> float:
     norms = [one.digest.norm for one in (call.outputs[index], other.outputs[index]) if one.digest is not None]
-    return off / max(*norms, 1e-300) if off else 0.0
+    return off / max(*norms, 1e-300) if math.isfinite(off) else off
 
 
 def _uses_tf32(run: RecordedRun) -> bool:

@@ -111,6 +111,8 @@ def _chunk_hashes(chunks: Tensor) -> Tensor:
     if whole and chunks.storage_offset() * chunks.element_size() % 8:
         chunks = chunks.clone()
     words = (chunks if whole else chunks.to(torch.float64)).view(torch.int64)
+    # A product with an odd weight keeps a change of high bits in the high bits, where an even number of signs would cancel.
+    words = torch.add(words, words >> 37)
     return torch.mv(words, _weights(words.shape[1]))
 
 
@@ -124,13 +126,13 @@ def digests_of(rows: Tensor, hashes: Sequence[int]) -> bytes:
         for number, chunk in enumerate(_chunks(rows)):
             (statistics,) = _statistics(chunk)
             parts.append([*statistics[:6], *[sign * one for sign, one in zip(_signs_of(number), statistics[6:], strict=True)]])
-        square, least, most, *rest = zip(*parts, strict=True)
-        found = [[sum(square), min(least), max(most), *map(sum, rest)]]
+        norm, least, most, *rest = zip(*parts, strict=True)
+        found = [[math.hypot(*norm), min(least), max(most), *map(sum, rest)]]
     return b"".join([RECORD.pack(hash_, size, *statistics) for hash_, statistics in zip(hashes, found, strict=True)])
 
 
 def _statistics(rows: Tensor) -> list[list[float]]:
-    """Return of each row the sum of squares, minimum, maximum, sum, numbers of NaN and infinities, and projection.
+    """Return of each row the norm, minimum, maximum, sum, numbers of NaN and infinities, and projection.
 
     All but the numbers are of the finite elements.
     """
@@ -138,16 +140,17 @@ def _statistics(rows: Tensor) -> list[list[float]]:
     if not size:
         return [[0.0, math.inf, -math.inf] + [0.0] * (3 + BUCKETS)] * count
     wide = rows.to(torch.float64)
-    square = torch.mul(wide, wide).sum(1)
-    if math.isfinite(square.sum().item()):
+    norm = torch.mul(wide, wide).sum(1).sqrt()
+    if math.isfinite(norm.sum().item()):
         least, most = wide.amin(1), wide.amax(1)
-        nan = inf = torch.zeros_like(square)
+        nan = inf = torch.zeros_like(norm)
     else:
         finite = wide.isfinite()
         nan, inf = wide.isnan().sum(1).to(torch.float64), wide.isinf().sum(1).to(torch.float64)
         least, most = torch.where(finite, wide, math.inf).amin(1), torch.where(finite, wide, -math.inf).amax(1)
         wide = torch.where(finite, wide, 0.0)
-        square = torch.mul(wide, wide).sum(1)
+        largest = wide.abs().amax(1, keepdim=True).clamp_min(1.0)  # its square may be too large for a float
+        norm = (wide / largest).square().sum(1, keepdim=True).sqrt().mul(largest).squeeze(1)
     # Element i is in bucket i % BUCKETS. Each element has a weight of its own: if a row shared one, an error that is equal in
     # all rows could cancel in all buckets at once. Weights are not just signs, so that two equal errors do not cancel either.
     full = size - size % BUCKETS
@@ -158,7 +161,7 @@ def _statistics(rows: Tensor) -> list[list[float]]:
             projection[:, : size - full] += weighted[:, full:]
     else:
         projection = torch.constant_pad_nd(weighted, (0, BUCKETS - size))
-    return torch.cat((torch.stack((square, least, most, wide.sum(1), nan, inf), 1), projection), 1).tolist()
+    return torch.cat((torch.stack((norm, least, most, wide.sum(1), nan, inf), 1), projection), 1).tolist()
 
 
 def digest_of(values: Tensor) -> TensorDigest:
@@ -169,11 +172,11 @@ def digest_of(values: Tensor) -> TensorDigest:
 
 def unpacked(record: bytes) -> TensorDigest:
     """Return the digest that was packed."""
-    hash_, size, square, least, most, total, nan, inf, *projection = RECORD.unpack(record)
+    hash_, size, norm, least, most, total, nan, inf, *projection = RECORD.unpack(record)
     finite = size - int(nan) - int(inf)
     least, most = (least, most) if finite else (0.0, 0.0)
     mean = total / max(1, finite)
-    return TensorDigest(hash_, size, math.sqrt(square), least, most, mean, int(nan), int(inf), tuple(projection))
+    return TensorDigest(hash_, size, norm, least, most, mean, int(nan), int(inf), tuple(projection))
 
 
 def distance(one: TensorDigest, other: TensorDigest) -> float:
@@ -184,18 +187,19 @@ def distance(one: TensorDigest, other: TensorDigest) -> float:
         return math.inf
     # The statistics give lower bounds, also where the projections happen to be equal.
     bounds = (one.norm - other.norm, one.min - other.min, one.max - other.max, (one.mean - other.mean) * math.sqrt(one.size))
-    return max(norm_of_difference(one.projection, other.projection), *map(abs, bounds))
+    found = [norm_of_difference(one.projection, other.projection), *map(abs, bounds)]
+    return math.inf if any(map(math.isnan, found)) else max(found)  # sums of large numbers are infinite
 
 
 def relative_distance(one: TensorDigest, other: TensorDigest) -> float:
     """Return the estimated distance of two tensors, relative to the larger norm."""
     off = distance(one, other)
-    return off / max(one.norm, other.norm, 1e-300) if off else 0.0
+    return off / max(one.norm, other.norm, 1e-300) if math.isfinite(off) else off
 
 
 def norm_of_difference(one: Sequence[float], other: Sequence[float]) -> float:
     """Return the norm of the difference of two projections."""
-    return math.sqrt(sum((x - y) ** 2 for x, y in zip(one, other, strict=True)))
+    return math.dist(one, other)
 
 
 def _chunks(rows: Tensor) -> Iterator[Tensor]:

@@ -101,7 +101,7 @@ def _averaged(one: _Output) -> float:
 
 
 def _variance(one: _Output) -> float:
-    return one.norm + math.sqrt(one.digest.size) * max((x.largest**2 + x.largest for x in one.floats()), default=0.0)
+    return one.norm + math.sqrt(one.digest.size) * max((x.largest * x.largest + x.largest for x in one.floats()), default=0.0)
 
 
 def _product(one: _Output) -> float:
@@ -138,8 +138,9 @@ def _norm_forward(one: _Output) -> float:
     if one.index == 0:
         return one.norm + x.norm * _inverse_deviation(one) * max(1.0, weight.largest if weight is not None else 1.0)
     # The statistics: sums of the elements and of their squares.
-    relative = 1 + (x.largest * _inverse_deviation(one)) ** 2
-    return one.norm * relative + math.sqrt(one.digest.size) * (x.rms + x.rms**2)
+    spread = x.largest * _inverse_deviation(one)
+    relative = 1 + spread * spread  # a power of a large float would raise
+    return one.norm * relative + math.sqrt(one.digest.size) * (x.rms + x.rms * x.rms)
 
 
 def _norm_backward(one: _Output) -> float:
@@ -169,8 +170,8 @@ def _gradient(one: _Output) -> float:
 
 def _loss(one: _Output) -> float:
     found = one.floats()
-    size = (1 + sum(x.largest for x in found)) ** 2
-    return one.norm + size * math.sqrt(one.digest.size) * (math.sqrt(max((x.size for x in found), default=1)))
+    size = 1 + sum(x.largest for x in found)
+    return one.norm + size * size * math.sqrt(one.digest.size) * (math.sqrt(max((x.size for x in found), default=1)))
 
 
 def _attention(one: _Output) -> float:

@@ -157,6 +157,23 @@ def test_missing_and_repeated_calls_are_aligned(tmp_path: Path) -> None:
     assert {off for number, off in found.ranks[0].distances if number < found.first.first.number} == {0.0}
 
 
+# Name -> an op, a wrong kernel, and a program.
+WRONG: dict[str, tuple[str, Callable[..., Any], Callable[[], object]]] = {
+    "large numbers": ("neg.default", lambda x: -x * 1.01, lambda: torch.full((40,), 1e200, dtype=torch.float64).neg()),
+}
+
+
+@pytest.mark.parametrize("name", [*WRONG])
+def test_a_wrong_kernel_is_named(name: str, tmp_path: Path) -> None:
+    op, kernel, program = WRONG[name]
+    for folder, kernels in (("a", {}), ("b", {f"aten.{op}": kernel})):
+        with ed.ValueRecorder(tmp_path / folder) as recorder, ed.EagerDecompMode(ed.Backend("it", ed.core_aten(), kernels=kernels)):
+            program()
+        recorder.close()
+    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+    assert [one.first.op for one in rank.found] == [f"aten.{op}"]
+
+
 def test_random_numbers_that_differ_are_the_cause_and_no_kernel_is_accused(tmp_path: Path) -> None:
     (rank,) = differences(tmp_path, seed=1).ranks
     assert (rank.found, rank.changed, [one.first.op for one in rank.random]) == ((), None, ["aten.bernoulli_.float"])

@@ -59,6 +59,22 @@ def test_a_distance_is_estimated_also_for_equal_errors_in_all_rows() -> None:
         assert 0.4 * off < distance(digest(x), digest(x + error)) < 1.8 * off
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int8])
+def test_signs_change_the_hash(dtype: torch.dtype) -> None:
+    x = torch.ones(1, 16, dtype=dtype)
+    signed = [x.clone() for _ in range(2)]
+    signed[0][0, [3, 7]] *= -1
+    signed[1] *= -1
+    assert len({digest(one).hash for one in (x, *signed)}) == 3
+
+
+def test_large_numbers_have_a_norm_and_a_distance() -> None:
+    x = torch.full((70000,), 1e200, dtype=torch.float64)
+    assert digest(x).norm == pytest.approx(70000**0.5 * 1e200)
+    assert distance(digest(x), digest(x * 1.5)) == pytest.approx(0.5 * digest(x).norm, rel=0.5)
+    assert distance(digest(x * 1e108), digest(-x * 1e108)) == torch.inf
+
+
 def test_the_order_of_the_modes_does_not_matter_and_calls_have_their_module_phase_and_line(tmp_path: Path) -> None:
     mode = ed.EagerDecompMode(ed.core_aten())
     record(tmp_path / "inside", TRAININGS["transformer"](), mode, 1)
