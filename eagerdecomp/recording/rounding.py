@@ -54,11 +54,16 @@ def shape_of(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Output:
-    """An output of a call whose scale is computed: its digest, its index, and the digests of the call."""
+    """An output of a call whose scale is computed: its digest, its index, and the digests of the call.
+
+    Attributes:
+        moved: whether the scale is that of a distance of the inputs, not that of rounding in the call.
+    """
 
     call: RecordedCall
     digest: TensorDigest
     index: int
+    moved: bool = False
 
     @property
     def norm(self) -> float:
@@ -155,10 +160,29 @@ def _norm_backward(one: _Output) -> float:
 
 
 def _softmax(one: _Output) -> float:
-    return one.norm * (1 + max((x.largest for x in one.floats()), default=0.0)) + max((x.norm for x in one.floats()), default=0.0)
+    # An element is p = exp(-t) / sum. If t is rounded, p changes by at most t * p * eps, however large t is. The sum of squares of
+    # t * p is less than the sum of the elements, which is the number of rows.
+    return one.norm + (_moved(one) if one.moved else math.sqrt(max(0.0, one.digest.mean) * one.digest.size))
+
+
+def _log_softmax(one: _Output) -> float:
+    return one.norm + (_moved(one) if one.moved else math.sqrt(one.digest.size))
+
+
+def _moved(one: _Output) -> float:
+    return max((x.norm for x in one.floats()), default=0.0)
 
 
 def _exponential(one: _Output) -> float:
+    # As of softmax, negative numbers are not ill-conditioned.
+    found = one.floats()
+    if one.moved:
+        return one.norm * (1 + max((x.largest for x in found), default=0.0)) + _moved(one)
+    most, least = max((x.max for x in found), default=0.0), min((x.min for x in found), default=0.0)
+    return one.norm * (1 + max(0.0, most)) + math.sqrt(one.digest.size) * min(1.0, max(0.0, -least))
+
+
+def _hyperbolic(one: _Output) -> float:
     return one.norm * (1 + max((x.largest for x in one.floats()), default=0.0))
 
 
@@ -198,7 +222,8 @@ _SCALES: Sequence[tuple[str, _Scale, bool]] = (
     (r".*(lstm|gru|rnn).*", _terms, True),
     (r".*(layer|batch|group|instance|rms)_?norm.*backward.*", _norm_backward, True),
     (r".*(layer|batch|group|instance|rms)_?norm.*", _norm_forward, True),
-    (r"_?(log_)?softmax", _softmax, True),
+    (r"_?softmax", _softmax, True),
+    (r"_?log_softmax", _log_softmax, True),
     (r".*embedding.*backward|index_add_?|scatter_add_?|index_put_?|_index_put_impl_?", _summed, True),
     (r".*(softmax|sigmoid|tanh|gelu|silu|mish|elu|softplus)_backward.*", _gradient, True),
     (r".*loss.*backward", _gradient, True),
@@ -207,7 +232,8 @@ _SCALES: Sequence[tuple[str, _Scale, bool]] = (
     (r"sum|nansum|cumsum|trace|logsumexp|.*norm|.*pool.*|cdist|.*fft.*", _summed, True),
     (r"mean|nanmean", _averaged, True),
     (r"var.*|std.*", _variance, True),
-    (r"exp2?_?|expm1_?|sinh|cosh", _exponential, True),
+    (r"exp2?_?|expm1_?", _exponential, True),
+    (r"sinh|cosh", _hyperbolic, True),
     (r"sin_?|cos_?|erf|tanh_?|sigmoid_?|gelu_?|silu_?|mish_?|elu_?|softplus", _wave, True),
     (r"(_foreach_)?(add|sub|rsub|lerp|addcmul|addcdiv)_?|.*fused_.*", _terms, True),
     (r"(_foreach_)?(mul|neg|abs|square)_?|clone|copy_?|_to_copy|cat|stack|split.*|view.*|_unsafe_view|t|transpose.*", _own, True),
@@ -277,7 +303,10 @@ def allowed_distance(call: RecordedCall, other: RecordedCall, index: int, drift:
     tolerances = [tolerance_of(dtype) for dtype in (dtype_of(output.text), dtype_of(beside.text)) if dtype is not None]
     bound = max((one for one in tolerances if one is not None), key=lambda one: one.relative, default=None)
     scale, smooth = _row_of(call.packet)
-    size = max(scale(_Output(call, digest, index)), scale(_Output(other, second, index)))
+
+    def size(moved: bool) -> float:
+        return max(scale(_Output(call, digest, index, moved)), scale(_Output(other, second, index, moved)))
+
     if bound is None:  # integers and bools are exact, unless the inputs differ
         root = math.sqrt(digest.size)
         return 0.0 if drift == 0 else digest.largest * (2 + math.sqrt(_DRIFT * math.sqrt(drift)) * root)
@@ -285,12 +314,12 @@ def allowed_distance(call: RecordedCall, other: RecordedCall, index: int, drift:
     rounding = max([bound.rounding, *(_rounding_of(value) for value in (*call.inputs, *other.inputs))])
     if tf32 and _PRODUCTS.fullmatch(call.packet.rpartition(".")[2]):
         rounding = max(rounding, _TF32)
-    allowed = _of_comparer(bound, digest, second) + _ROUNDINGS * rounding * size
+    allowed = _of_comparer(bound, digest, second) + _ROUNDINGS * rounding * size(moved=False)
     if drift == 0:
         return allowed
     if _POLES.fullmatch(call.packet.rpartition(".")[2]):
-        return allowed + _DRIFT * drift * size * _pole(call)
-    return allowed + _DRIFT * (drift if smooth else math.sqrt(drift)) * size
+        return allowed + _DRIFT * drift * size(moved=True) * _pole(call)
+    return allowed + _DRIFT * (drift if smooth else math.sqrt(drift)) * size(moved=True)
 
 
 def _of_comparer(tolerance: Tolerance, one: TensorDigest, other: TensorDigest) -> float:

@@ -160,6 +160,16 @@ def test_missing_and_repeated_calls_are_aligned(tmp_path: Path) -> None:
 # Name -> an op, a wrong kernel, and a program.
 WRONG: dict[str, tuple[str, Callable[..., Any], Callable[[], object]]] = {
     "large numbers": ("neg.default", lambda x: -x * 1.01, lambda: torch.full((40,), 1e200, dtype=torch.float64).neg()),
+    "softmax of a mask": (
+        "_softmax.default",
+        lambda x, dim, half: torch.ops.aten._softmax(x * 1.01, dim, half),
+        lambda: (torch.arange(12.0).view(3, 4) + torch.tensor([0.0, 0.0, -1e9, 0.0])).softmax(-1),
+    ),
+    "exp of a mask": (
+        "exp.default",
+        lambda x: torch.ops.aten.exp(x * 1.01),
+        lambda: torch.tensor([0.5, 0.0, -1e9, -3.0]).exp(),
+    ),
 }
 
 
