@@ -43,11 +43,13 @@ def family(packet: str) -> str:
 
 
 def _sizes(call: RecordedCall) -> Hashable:
-    return tuple(_SIZED.sub("", value.text) for value in call.inputs if value.is_read)
+    # Also of tensors that are not read, as by `zeros_like`, and lists of numbers, such as the sizes of `ones`.
+    sized = (value for value in call.inputs if value.is_tensor or isinstance(value.constant, list))
+    return tuple(_SIZED.sub("", value.text) for value in sized)
 
 
 def _shapes(call: RecordedCall) -> Hashable:
-    return tuple(shape_of(value.text) for value in call.inputs if value.is_read)
+    return tuple(shape_of(value.text) for value in call.inputs if value.is_tensor)
 
 
 # What calls must have in common, in the order in which it is tried.

@@ -184,6 +184,15 @@ def test_a_wrong_kernel_is_named(name: str, tmp_path: Path) -> None:
     assert [one.first.op for one in rank.found] == [f"aten.{op}"]
 
 
+def test_calls_that_read_only_shapes_are_aligned_by_them(tmp_path: Path) -> None:
+    for name, sizes in (("a", (3, 5)), ("b", (5, 3))):
+        with ed.ValueRecorder(tmp_path / name) as recorder:
+            for size in sizes:
+                torch.zeros_like(torch.ones(size))
+        recorder.close()
+    assert not compare_runs(tmp_path / "a", tmp_path / "b")
+
+
 def test_random_numbers_that_differ_are_the_cause_and_no_kernel_is_accused(tmp_path: Path) -> None:
     (rank,) = differences(tmp_path, seed=1).ranks
     assert (rank.found, rank.changed, [one.first.op for one in rank.random]) == ((), None, ["aten.bernoulli_.float"])
