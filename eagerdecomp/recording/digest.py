@@ -33,7 +33,7 @@ __all__ = [
 BUCKETS = 16
 
 #: A digest as bytes: hash and size, then the numbers of `_statistics`.
-RECORD = struct.Struct(f"<qq{6 + BUCKETS}d")
+RECORD = struct.Struct(f"<qq{7 + BUCKETS}d")
 
 # A long tensor is digested in chunks of this many elements, converted to float64 one at a time.
 _CHUNK = 1 << 16
@@ -54,6 +54,7 @@ class TensorDigest(NamedTuple):
         mean: the mean.
         nan: number of NaN.
         inf: number of infinities.
+        places: a hash of the places of NaN, and of infinities with their signs; 0 if there are none.
         projection: `BUCKETS` sums of the elements with fixed weights. The expected sum of squares of the projection of a tensor is
             the square of its norm, so the projections of two tensors show how far apart they are.
     """
@@ -66,6 +67,7 @@ class TensorDigest(NamedTuple):
     mean: float
     nan: int
     inf: int
+    places: float
     projection: Sequence[float]
 
     @property
@@ -125,27 +127,31 @@ def digests_of(rows: Tensor, hashes: Sequence[int]) -> bytes:
         parts = []
         for number, chunk in enumerate(_chunks(rows)):
             (statistics,) = _statistics(chunk)
-            parts.append([*statistics[:6], *[sign * one for sign, one in zip(_signs_of(number), statistics[6:], strict=True)]])
+            places = float(int(statistics[6]) * _scrambled(number) % (1 << 53))
+            signed = [sign * one for sign, one in zip(_signs_of(number), statistics[7:], strict=True)]
+            parts.append([*statistics[:6], places, *signed])
         norm, least, most, *rest = zip(*parts, strict=True)
         found = [[math.hypot(*norm), min(least), max(most), *map(sum, rest)]]
     return b"".join([RECORD.pack(hash_, size, *statistics) for hash_, statistics in zip(hashes, found, strict=True)])
 
 
 def _statistics(rows: Tensor) -> list[list[float]]:
-    """Return of each row the norm, minimum, maximum, sum, numbers of NaN and infinities, and projection.
+    """Return of each row the norm, minimum, maximum, sum, numbers of NaN and infinities, their places, and projection.
 
-    All but the numbers are of the finite elements.
+    All but the numbers and places are of the finite elements.
     """
     count, size = rows.shape
     if not size:
-        return [[0.0, math.inf, -math.inf] + [0.0] * (3 + BUCKETS)] * count
+        return [[0.0, math.inf, -math.inf] + [0.0] * (4 + BUCKETS)] * count
     wide = rows.to(torch.float64)
     norm = torch.mul(wide, wide).sum(1).sqrt()
     if math.isfinite(norm.sum().item()):
         least, most = wide.amin(1), wide.amax(1)
-        nan = inf = torch.zeros_like(norm)
+        nan = inf = places = torch.zeros_like(norm)
     else:
         finite = wide.isfinite()
+        kinds = torch.where(wide.isnan(), 2.0, torch.where(finite, 0.0, wide.sign()))
+        places = torch.mul(kinds, _weights(size) & 0xFFFFFFFF).sum(1)  # exact, as integers below 2 ** 53
         nan, inf = wide.isnan().sum(1).to(torch.float64), wide.isinf().sum(1).to(torch.float64)
         least, most = torch.where(finite, wide, math.inf).amin(1), torch.where(finite, wide, -math.inf).amax(1)
         wide = torch.where(finite, wide, 0.0)
@@ -161,7 +167,7 @@ def _statistics(rows: Tensor) -> list[list[float]]:
             projection[:, : size - full] += weighted[:, full:]
     else:
         projection = torch.constant_pad_nd(weighted, (0, BUCKETS - size))
-    return torch.cat((torch.stack((norm, least, most, wide.sum(1), nan, inf), 1), projection), 1).tolist()
+    return torch.cat((torch.stack((norm, least, most, wide.sum(1), nan, inf, places), 1), projection), 1).tolist()
 
 
 def digest_of(values: Tensor) -> TensorDigest:
@@ -172,18 +178,18 @@ def digest_of(values: Tensor) -> TensorDigest:
 
 def unpacked(record: bytes) -> TensorDigest:
     """Return the digest that was packed."""
-    hash_, size, norm, least, most, total, nan, inf, *projection = RECORD.unpack(record)
+    hash_, size, norm, least, most, total, nan, inf, places, *projection = RECORD.unpack(record)
     finite = size - int(nan) - int(inf)
     least, most = (least, most) if finite else (0.0, 0.0)
     mean = total / max(1, finite)
-    return TensorDigest(hash_, size, norm, least, most, mean, int(nan), int(inf), tuple(projection))
+    return TensorDigest(hash_, size, norm, least, most, mean, int(nan), int(inf), places, tuple(projection))
 
 
 def distance(one: TensorDigest, other: TensorDigest) -> float:
-    """Return the estimated norm of the difference of two tensors; infinity if their sizes, NaN or infinities differ."""
+    """Return the estimated norm of the difference of two tensors; infinity if their sizes or places of NaN or infinities differ."""
     if one.hash == other.hash and one.size == other.size:
         return 0.0
-    if (one.size, one.nan, one.inf) != (other.size, other.nan, other.inf):
+    if (one.size, one.nan, one.inf, one.places) != (other.size, other.nan, other.inf, other.places):
         return math.inf
     # The statistics give lower bounds, also where the projections happen to be equal.
     bounds = (one.norm - other.norm, one.min - other.min, one.max - other.max, (one.mean - other.mean) * math.sqrt(one.size))

@@ -160,6 +160,12 @@ def test_missing_and_repeated_calls_are_aligned(tmp_path: Path) -> None:
 # Name -> an op, a wrong kernel, and a program.
 WRONG: dict[str, tuple[str, Callable[..., Any], Callable[[], object]]] = {
     "large numbers": ("neg.default", lambda x: -x * 1.01, lambda: torch.full((40,), 1e200, dtype=torch.float64).neg()),
+    "signs of infinities": ("neg.default", lambda x: x.clone(), lambda: torch.full((2, 3), torch.inf).neg().exp()),
+    "places of NaN": (
+        "mul.Tensor",
+        lambda x, y: (x * y).flip(0),
+        lambda: (torch.tensor([torch.nan, 1.0, 1.0]) * torch.ones(3)).exp(),
+    ),
     "softmax of a mask": (
         "_softmax.default",
         lambda x, dim, half: torch.ops.aten._softmax(x * 1.01, dim, half),

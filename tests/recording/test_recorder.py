@@ -52,6 +52,17 @@ def test_a_digest_has_the_statistics_of_the_values_in_any_layout(size: int, dtyp
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("size", [9, 200_000])
+def test_a_distance_sees_the_places_of_nan_and_the_signs_of_infinities(size: int) -> None:
+    found = []
+    for place, value in ((2, torch.nan), (size - 1, torch.nan), (2, torch.inf), (2, -torch.inf), (size - 1, torch.inf)):
+        x = torch.ones(size)
+        x[place] = value
+        found.append(digest(x))
+    assert all(distance(x, y) == torch.inf for x in found for y in found if x is not y)
+    assert distance(found[0], digest(*torch.tensor([1.0, 1.0, torch.nan]), torch.full((size - 3,), 1 + 1e-7))) < torch.inf
+
+
 def test_a_distance_is_estimated_also_for_equal_errors_in_all_rows() -> None:
     x = torch.randn(300, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     for error in (torch.randn(300, 16, dtype=torch.float64), torch.ones(16, dtype=torch.float64), torch.ones(300, 1)):
