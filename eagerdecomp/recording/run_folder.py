@@ -295,6 +295,10 @@ class Calls(Sequence[RecordedCall]):
             raise ValueError(f"call {len(self)} is missing")
         if len(values) != self._site_reads[row["site"]]:
             raise ValueError("a call has another number of values than its site")
+        if any(type(value) is not int or value < 0 for value in values):
+            raise ValueError("the values of a call are no numbers")
+        if row["site"] < 0 or any(type(row.get(name, "")) is not str for name in ("saved", "error")):
+            raise ValueError("a call has an unknown site, or a file or an error that is no text")
         del self._offsets[number:], self._sites[number:]
         self._offsets.append(offset)
         self._sites.append(row["site"])
@@ -434,4 +438,7 @@ def _site(row: Mapping[str, Any]) -> RecordedCall:
         return Value(one["name"], one["tensor"], tuple(one.get("strides", ())), None, True, one.get("read", False))
 
     inputs, outputs = (tuple(map(value, row[name])) for name in ("inputs", "outputs"))
+    texts = [row[name] for name in ("op", "module", "phase", "where")]
+    if any(type(text) is not str for text in (*texts, *(part for one in (*inputs, *outputs) for part in (one.name, one.text)))):
+        raise ValueError("a name is no text")
     return RecordedCall(-1, row["op"], row["module"], row["phase"], row["where"], inputs, outputs, row.get("random", False))
