@@ -351,3 +351,8 @@ def test_two_commands_name_the_call_and_a_third_reproduces_it(
     assert main(["diff", "right", "right"]) == 0
     assert main(["diff", "right", "found.json"]) == 2
     assert main(["record", "--values", "right", "train.py"]) == 2
+    capfd.readouterr()
+    assert main(["record", "--values", "new", "--backend", "nope:b", "train.py"]) == 2
+    assert "--backend nope:b: " in capfd.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["record", "--values", "new", "--save-call", "-3", "train.py"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import INTERRUPTED, SETS, USAGE_ERROR, add_import, add_json, add_on_unsupported, add_script
+from .shared import INTERRUPTED, USAGE_ERROR, add_import, add_json, add_on_unsupported, add_ops, add_script
 
 __all__ = ["EPILOG", "configure"]
 
@@ -13,14 +13,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--values", metavar="FOLDER", required=True, help="the folder of the run; each rank writes a folder in it, such as rank0"
     )
-    parser.add_argument(
-        "--ops",
-        "--backend",
-        dest="ops",
-        metavar="SET",
-        help=f"run in the mode, on this op set: {', '.join(SETS)}, a FILE of op names, or MODULE:NAME of a Backend or OpSet "
-        "(default: plain eager, or whatever the script does itself)",
-    )
+    add_ops(parser, "run in the mode, on this op set", None, "plain eager, or whatever the script does itself")
     add_on_unsupported(parser, "to the set of --ops: raise an error, or run torch's own kernel")
     parser.add_argument(
         "--random",
@@ -36,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save-module", action="append", default=[], metavar="PATH", help="and of calls in this module, such as model.layers.3"
     )
-    parser.add_argument("--save-call", action="append", default=[], type=int, metavar="N", help="and of the call with this number")
+    parser.add_argument(
+        "--save-call", action="append", default=[], type=_number, metavar="N", help="and of the call with this number"
+    )
     parser.add_argument(
         "--save-limit",
         type=_bytes,
@@ -47,6 +42,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="do not print the number of calls at the end")
     add_json(parser, "the number of calls")
     add_script(parser, "record")
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a call, such as 0 or 17")
+    return int(text)
 
 
 def _bytes(text: str) -> int:

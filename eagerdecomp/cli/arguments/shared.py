@@ -61,16 +61,18 @@ class _Named(argparse.Action):
         setattr(namespace, f"{self.dest}_option", option)
 
 
-def add_ops(parser: argparse.ArgumentParser) -> None:
+def add_ops(
+    parser: argparse.ArgumentParser, what: str = "the op set", default: str | None = "core", without: str = "%(default)s"
+) -> None:
     """Add the option ``--ops``, also named ``--backend``. `set_from` and `backend_from` read it."""
     parser.add_argument(
         "--ops",
         "--backend",
         action=_Named,
         dest="ops",
-        default="core",
+        default=default,
         metavar="SET",
-        help=f"the op set: {', '.join(SETS)}, a FILE of op names, or MODULE:NAME of a Backend or OpSet (default %(default)s)",
+        help=f"{what}: {', '.join(SETS)}, a FILE of op names, or MODULE:NAME of a Backend or OpSet (default {without})",
     )
     parser.set_defaults(ops_option="")
 

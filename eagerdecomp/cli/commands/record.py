@@ -39,7 +39,7 @@ def _run(args: argparse.Namespace) -> int:
     )
     mode: Any = nullcontext()
     if args.ops is not None:
-        mode = EagerDecompMode(backend_from(args.ops), on_unsupported=args.on_unsupported)
+        mode = EagerDecompMode(backend_from(args.ops, args.ops_option), on_unsupported=args.on_unsupported)
 
     @contextmanager
     def inside() -> Iterator[None]:
