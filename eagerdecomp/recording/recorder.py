@@ -249,6 +249,7 @@ class ValueRecorder(AmbientMode):
         if saved is not None:
             with no_current_modes():
                 saved["results"] = copied(None, list(leaves_of(result)), {}, home=True)[0]
+                saved["written"] = copied(None, (), _written(op, args, kwargs), home=True)[1]
         self._write(given, outputs, values, {} if saved is None else {"saved": saved})
         return result
 
@@ -392,11 +393,16 @@ def _outputs(op: _Op, args: Sequence[Any], kwargs: dict[str, Any], result: Any) 
         found = [(f"result {place}", one, place not in op.undefined) for place, one in enumerate(result) if one is not None]
     else:  # a list is one result
         found = [("result", result, 0 not in op.undefined)]
-    for position in op.written:
-        value = args[position] if position < len(args) else kwargs.get(op.names[position])
-        if value is not None and value is not result and not any(value is one for one in leaves_of(result)):
-            found.append((f"{op.names[position]} afterwards", value, True))
+    for name, value in _written(op, args, kwargs).items():
+        if value is not result and not any(value is one for one in leaves_of(result)):
+            found.append((f"{name} afterwards", value, True))
     return found
+
+
+def _written(op: _Op, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the name and the value of each argument that the op writes."""
+    values = {**dict(zip(op.names, args, strict=False)), **kwargs}
+    return {name: values[name] for name in (op.names[position] for position in op.written) if values.get(name) is not None}
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+from eagerdecomp.errors import FileError
 from eagerdecomp.host.atomic_file import write_text
 from eagerdecomp.recording.differences import RunDifferences
 from eagerdecomp.recording.text import record_again
@@ -34,6 +35,9 @@ def save_script(found: RunDifferences, path: Path) -> str:
     """Write a script for the first wrong call, and copy its saved tensors beside it. Return the command that runs it.
 
     If the tensors were not saved, nothing is written, and the command that saves them is returned.
+
+    Raises:
+        FileError: if the file with the tensors is missing.
     """
     first = found.first
     if first is None:
@@ -42,6 +46,9 @@ def save_script(found: RunDifferences, path: Path) -> str:
     if not first.first.saved:
         return f"the tensors of call {first.first.number} were not saved; save them with: {record_again(run, first.first)}"
     data = path.with_suffix(".pt")
-    shutil.copyfile(run.folder / first.first.saved, data)
+    source = run.folder / first.first.saved
+    if not source.is_file():
+        raise FileError(f"{source}: there is no such file. Save it with: {record_again(run, first.first)}")
+    shutil.copyfile(source, data)
     write_text(path, _SCRIPT.format(op=first.first.op, name=path.name, data=data.name))
     return f"python {shlex.quote(str(path))}   (on each machine; it needs {data.name} beside it)"

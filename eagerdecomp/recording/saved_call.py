@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import op_named
 from eagerdecomp.eager.compare import difference
-from eagerdecomp.eager.observe import leaves_of, mapped_call, nesting_of, observed
+from eagerdecomp.eager.observe import copied, leaves_of, mapped_call, nesting_of, observed
 from eagerdecomp.errors import FileError
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.import_path import module_of, object_of
@@ -49,12 +50,22 @@ def main(path: Path, words: Sequence[str] | None = None) -> int:
         return value.cpu() if isinstance(value, Tensor) else value
 
     given, named = mapped_call(restored, saved["args"], saved["kwargs"])
-    args, kwargs = mapped_call(moved, given, named)
+    args, kwargs = mapped_call(moved, *copied(op, given, named))
     mode: Any = EagerDecompMode(object_of("--backend", options.backend)) if options.backend else nullcontext()
     with torch.no_grad(), mode:
         result = list(leaves_of(op(*args, **kwargs)))
-    have = observed([home(one) for one in result], (), {})
-    want = observed(saved["results"], (), {})
+    names = [argument.name for argument in facts_of(op).arguments]
+    after = {**dict(zip(names, args, strict=False)), **kwargs}
+    # Arguments that the op does not write are not compared: they stand on both sides.
+    have, want = (
+        replace(
+            observed(results, (), {}), inputs=[one.contiguous() for one in leaves_of([*values.values()]) if isinstance(one, Tensor)]
+        )
+        for results, values in (
+            ([home(one) for one in result], mapped_call(home, (), after)[1]),
+            (saved["results"], {**mapped_call(home, (), after)[1], **saved["written"]}),
+        )
+    )
     values = not facts_of(op).is_random
     print(describe_call(op, given, named))
     facts = ("dtype", "layout")
@@ -71,6 +82,6 @@ def _loaded(path: Path) -> dict[str, Any]:
         saved = torch.load(path, weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError) as error:
         raise FileError(f"{path}: cannot read the saved call: {error}") from None
-    if not isinstance(saved, dict) or not {"op", "args", "kwargs", "results"} <= saved.keys():
+    if not isinstance(saved, dict) or not {"op", "args", "kwargs", "results", "written"} <= saved.keys():
         raise FileError(f"{path}: this is no saved call. Save one with: eagerdecomp record --save-call N")
     return saved

@@ -307,6 +307,34 @@ def test_each_rank_writes_a_folder_and_ranks_are_compared(tmp_path: Path) -> Non
     assert (rank.found, rank.changed.first.op) == ((), "aten.full.default")
 
 
+def test_a_reproduction_compares_arguments_that_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from eagerdecomp.recording.saved_call import main as saved_call
+
+    (tmp_path / "wrong_written.py").write_text(WRONG_WRITTEN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with ed.ValueRecorder(tmp_path / "a", save=["*"]) as recorder:
+        torch._foreach_mul_([torch.ones(3), torch.ones(2)], 3.0)
+        torch.native_batch_norm(torch.randn(4, 3), None, None, torch.zeros(3), torch.ones(3), True, 0.1, 1e-5)
+    recorder.close()
+    ops = {call.op: tmp_path / "a" / "rank0" / call.saved for call in run_folder.read_run(tmp_path / "a" / "rank0").calls}
+    for op in ("aten._foreach_mul_.Scalar", "aten.native_batch_norm.default"):
+        assert [saved_call(ops[op], words) for words in ([], ["--backend", "wrong_written:mine"])] == [0, 1], op
+
+
+WRONG_WRITTEN = """
+import torch, eagerdecomp as ed
+
+def mul(tensors, factor):
+    torch.ops.aten._foreach_mul_(tensors, factor * 2)
+
+def norm(x, weight, bias, mean, *rest):
+    found = torch.ops.aten.native_batch_norm(x, weight, bias, mean, *rest)
+    mean.mul_(2)
+    return found
+
+kernels = {"aten._foreach_mul_.Scalar": mul, "aten.native_batch_norm.default": norm}
+mine = ed.Backend("mine", ed.OpSet(kernels), kernels=kernels)
+"""
 SCRIPT = """
 import torch
 torch.manual_seed(0)
@@ -348,6 +376,8 @@ def test_two_commands_name_the_call_and_a_third_reproduces_it(
 
     assert saved_call(Path("call.pt"), []) == 0
     assert saved_call(Path("call.pt"), ["--backend", "npu_kernels:mine"]) == 1
+    next(Path("right_saved/rank0/tensors").iterdir()).unlink()
+    assert main(["diff", "right_saved", "wrong", "--reproduce", "call.py"]) == 2
     assert main(["diff", "right", "right"]) == 0
     assert main(["diff", "right", "found.json"]) == 2
     assert main(["record", "--values", "right", "train.py"]) == 2
