@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,21 +11,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from eagerdecomp._torch.ops import op_named
 from eagerdecomp.eager.compare import is_arbitrary
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.recording.align import aligned, family
 from eagerdecomp.recording.digest import distance, relative_distance
-from eagerdecomp.recording.rounding import AGREE, allowed_distance, distance_of_inputs
-from eagerdecomp.recording.run_folder import RecordedCall, RecordedRun, ranks_of, read_run
+from eagerdecomp.recording.rounding import AGREE, allowed_distance, distance_of_inputs, dtype_of
+from eagerdecomp.recording.run_folder import RecordedCall, RecordedRun, Value, ranks_of, read_run
 
 __all__ = ["CallDifference", "Changed", "RankDifferences", "RunDifferences", "by_module", "compare_runs"]
 
 # The measured distance of two runs of one program counts this many times, because it differs from run to run.
 _NOISE = 8
 
-# Data and weights from outside the recording may be this far apart, relative to their norm.
-_SAME = 1e-4
+# Data and weights from outside the recording may be this far apart, relative to their norm, or by roundings to their dtype.
+_SAME, _ROUNDINGS = 1e-4, 2
+
+# A tensor in the text of a list.
+_MEMBER = re.compile(r"\w+\[[\d, ]*\](?: on \w+(?::\d+)?)?")
 
 # Number of calls that are shown before and after the first difference.
 _BEFORE, _AFTER = 3, 2
@@ -242,10 +248,13 @@ def _differences(rank: int, first: RecordedRun, second: RecordedRun, noise: _Noi
     made: set[tuple[int, int]] = set()  # the numbers of digests that partners made as the same output, though they differ
     known = bytearray()  # by the number of a digest: whether a call made it
     lists_differ = False
+    texts: set[str] = set()  # of tensors that calls made
     agreeing = later = 0  # calls after `changed` that read a value which an earlier call made
     for number, partner in enumerate(partners):
+        outputs = first.calls.site(number).outputs
         if partner < 0:
-            lists_differ |= any(value.text.startswith("[") for value in first.calls.site(number).outputs if value.is_tensor)
+            lists_differ |= any(value.text.startswith("[") for value in outputs if value.is_tensor)
+            texts.update([value.text for value in outputs])
             continue
         call, other = first.calls[number], second.calls[partner]
         offs = _distances(call, other)
@@ -257,8 +266,9 @@ def _differences(rank: int, first: RecordedRun, second: RecordedRun, noise: _Noi
         if drift > _SAME and not (found or random or changed or lists_differ):
             if _is_view(call.op) and _call_that_made(first, number, call.inputs[0].number) is None:
                 continue  # a view of memory that perhaps nothing has written yet; the next reader counts
-            changed = _changed(first, second, partners, call, other, made)
+            changed = _changed(first, second, partners, call, other, made, texts)
         pairs = [(x, y, x.digest, y.digest) for x, y in zip(call.outputs, other.outputs, strict=False)]
+        texts.update([value.text for value in outputs])
         tensors = [(x, y, one, beside) for x, y, one, beside in pairs if one is not None and beside is not None]
         # A tensor of a list has no digest of its own, so if lists differ by rounding, or are made by other ops, nobody knows where
         # its values come from.
@@ -337,11 +347,12 @@ def _changed(
     call: RecordedCall,
     other: RecordedCall,
     agreed: set[tuple[int, int]],
+    texts: set[str],
 ) -> Changed | None:
     """Explain why the inputs of a call differ although all earlier calls agree.
 
     Return None if rounding explains it: partners made the values (`agreed`), but nothing is left of them but their rounding errors,
-    such as a gradient that is 0 in exact arithmetic.
+    such as a gradient that is 0 in exact arithmetic. `texts` are those of the tensors that earlier calls made.
     """
     for x, y in zip(call.inputs, other.inputs, strict=False):
         if x.digest is None or y.digest is None:
@@ -349,10 +360,12 @@ def _changed(
                 return Changed(call, other, x.name, math.inf, f"the program passes {x.text} in one run and {y.text} in the other")
             continue
         relative = relative_distance(x.digest, y.digest)
-        if relative <= _SAME or (x.number, y.number) in agreed:
+        if relative <= _same(x) or (x.number, y.number) in agreed:
             continue
         made = _call_that_made(first, call.number, x.number)
         beside = _call_that_made(second, other.number, y.number)
+        if made is None and x.text.startswith("[") and texts.issuperset(_MEMBER.findall(x.text)):
+            continue  # calls made tensors like those of the list, such as gradients, so nothing says that it is from outside
         if made is None:
             suspect = _last_reader(second, other.number, x.digest.hash)
             outside = "no recorded call made it in the first run: it is data or a weight from outside the recording"
@@ -369,6 +382,11 @@ def _changed(
         why = f"call {partner} ({made.op}) made it, and it was changed since, by no call that should write it"
         return Changed(call, other, x.name, relative, why, reader)
     return None
+
+
+def _same(value: Value) -> float:
+    dtype = dtype_of(value.text)
+    return max(_SAME, _ROUNDINGS * torch.finfo(dtype).eps) if dtype is not None and dtype.is_floating_point else _SAME
 
 
 def _last_reader(run: RecordedRun, before: int, hash_: int) -> RecordedCall | None:

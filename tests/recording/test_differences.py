@@ -257,6 +257,21 @@ def test_optimizers_with_and_without_lists_are_not_accused(tmp_path: Path) -> No
             assert not found, (one, other, found.as_dict())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gradients_in_a_list_that_differ_by_rounding_are_not_accused(dtype: torch.dtype, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(64, 4, 128, 0.0, "gelu", batch_first=True).to(dtype)
+    x = torch.randn(4, 16, 64).to(dtype)
+    for name, mode in (("a", nullcontext()), ("b", ed.EagerDecompMode(ed.core_aten()))):
+        with ed.ValueRecorder(tmp_path / name) as recorder, mode:
+            layer.zero_grad()
+            layer(x).square().mean().backward()
+            nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+        recorder.close()
+    found = compare_runs(tmp_path / "a", tmp_path / "b")
+    assert not found, found.as_dict()
+
+
 @pytest.mark.full
 def test_a_comparison_needs_few_bytes_per_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_folder, "_CACHED", 16)
