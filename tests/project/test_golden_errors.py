@@ -44,6 +44,8 @@ ELSEWHERE = {
     "conformance/suite.py:check_again": "a reproducer of another version of the library",
     "conformance/test_kernels.py:_backend": "pytest's options: tests/conformance_suite",
     "cli/arguments/record.py:_bytes": "argparse's own error: eagerdecomp record --save-limit x",
+    "cli/arguments/record.py:_number": "argparse's own error: tests/recording/test_differences.py",
+    "recording/reproduce.py:save_script": "a missing file: tests/recording/test_differences.py",
     "cli/commands/record.py:_run": "a folder that holds a run: tests/recording/test_differences.py",
     **dict.fromkeys(
         [f"recording/run_folder.py:{name}" for name in ("__init__", "_opened", "read_run", "_rows", "_checked_header")],

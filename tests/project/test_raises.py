@@ -30,7 +30,7 @@ ALLOWED = {
     "host/atomic_file.py:check_writable": "an OSError, as the file system raises it",
     "profile/record.py:_checked": "caught by `Record.from_json`, which raises FileError",
     **dict.fromkeys(
-        [f"recording/run_folder.py:{name}" for name in ("read_run", "add", "add_site", "add_digests", "check_end")],
+        [f"recording/run_folder.py:{name}" for name in ("read_run", "add", "add_site", "add_digests", "check_end", "_site")],
         "caught by `read_run`, which raises FileError",
     ),
     "program/key.py:key_of": "caught by the caller, which records the call without a key",
