@@ -36,9 +36,13 @@ _NOT_CONCRETE = "SymIntArrayRef expected to contain only concrete integers"
 _SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
 
 
+def _first_fake(tensors: Iterable[Tensor]) -> FakeTensor | None:
+    return next((tensor for tensor in tensors if isinstance(tensor, FakeTensor)), None)
+
+
 def mode_of_fakes(tensors: Iterable[Tensor]) -> FakeTensorMode:
     """Return the mode of the fake tensors among these, or a new one."""
-    found = next((tensor for tensor in tensors if isinstance(tensor, FakeTensor)), None)
+    found = _first_fake(tensors)
     return FakeTensorMode(allow_non_fake_inputs=True) if found is None else found.fake_mode
 
 
@@ -46,14 +50,14 @@ def fake_mode_or_new(tensors: Iterable[Tensor]) -> FakeTensorMode:
     """Return the mode of the fake tensors among these, else the active one, else a new one in which sizes may depend on data."""
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    found = next((tensor for tensor in tensors if isinstance(tensor, FakeTensor)), None)
+    found = _first_fake(tensors)
     mode = found.fake_mode if found is not None else torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
     return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) if mode is None else mode
 
 
 def in_mode_of_fakes(tensors: Iterable[Tensor]) -> AbstractContextManager[Any]:
     """Return a context manager in which new tensors are fake if one of these is: it enters its mode, unless one is active."""
-    found = None if fake_mode_entered() else next((tensor for tensor in tensors if isinstance(tensor, FakeTensor)), None)
+    found = None if fake_mode_entered() else _first_fake(tensors)
     return nullcontext() if found is None else found.fake_mode
 
 

@@ -40,6 +40,12 @@ HostRandom: TypeAlias = Literal["decomposed", "native"]
 _REMEMBERED = 256
 
 
+def _hides_data(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Return whether a rule cannot read data in a call: its tensors are on the device `meta`, or are traced."""
+    tensors = [*tensors_in([*args, *kwargs.values()])]
+    return functional_trace_active() or (bool(tensors) and all(one.is_meta for one in tensors))
+
+
 def _skip_known_failures(op: OpOverload, unroutable: dict[Any, NoRoute], run: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a handler to raise at once for keys that are known to have no route."""
 
@@ -168,9 +174,7 @@ class Engine:
         """
         # An op that writes several tensors may have written some of them, and would write them twice if it ran again.
         begun = writes_several(entry.op) and not entry.routeless
-        tensors = [*tensors_in([*args, *kwargs.values()])]
-        is_data_hidden = functional_trace_active() or (bool(tensors) and all(one.is_meta for one in tensors))
-        if is_data_hidden and not begun and not self._fakes:
+        if not self._fakes and not begun and _hides_data(args, kwargs):
             entry.calls -= 1  # it is counted there
             return self.run_on_fakes(entry.op, args, kwargs)
         if self.on_unsupported == "error" or begun or lacks_workspace(entry.op, args, kwargs):

@@ -90,10 +90,9 @@ class MissPath:
         except MakesSparse:
             return self.run_unrecorded(op, rules, entry, args, kwargs, "makes a sparse tensor")
         recording = recorder.recording(result)
-        program, why = recording.program, recording.why_not
-        if program is None:
-            entry.count_bypass(why)
-            table.recording_failed(key, why)
+        if recording.program is None:
+            entry.count_bypass(recording.why_not)
+            table.recording_failed(key, recording.why_not)
             return result
         offsets = recording.reads_offsets or (recording.guards is None and self._planner.has_user_rules)
         exact = exact_guards(op, offsets=offsets)
@@ -101,7 +100,7 @@ class MissPath:
         key = key_or_none(op, values, guards, {**known, **(recording.guards or {})})
         if key is not None:
             entry.count_miss(table, key)
-            install_program(table, key, program, self._kernel_of, self._planner.backend, guards)
+            install_program(table, key, recording.program, self._kernel_of, self._planner.backend, guards)
         return result
 
     def _declined(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[Rule], None] | None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import op_called
-from eagerdecomp.decomps.sparse.compressed import as_coo, is_compressed, is_matrix, of_coo, with_compressed_values
+from eagerdecomp.decomps.sparse.compressed import as_coo, is_compressed, is_matrix, of_coo, stored_values, with_stored_values
 from eagerdecomp.decomps.sparse.conversions import gathered
 from eagerdecomp.decomps.sparse.parts import (
     OF_SPARSE,
@@ -150,15 +150,14 @@ def _is_number(value: Any) -> bool:
 
 def _times_number(self: Tensor, other: Any) -> Any:
     """Multiply the values as a tensor with dimensions: a 0-dim sparse tensor promotes like one with dimensions."""
-    compressed = is_compressed(self)
-    values = aten.values.default(self) if compressed else aten._values.default(self)
+    values = stored_values(self)
     dtype = torch.result_type(self, other)
     if isinstance(other, Tensor):
         other = retyped(other, dtype)
         found = aten.mul.Tensor(retyped(values, dtype), other)
     else:
         found = aten.mul.Scalar(retyped(values, dtype), other)
-    return with_compressed_values(self, found) if compressed else with_values(self, found)
+    return with_stored_values(self, found)
 
 
 def _times_dense(self: Tensor, dense: Tensor) -> Any:
@@ -273,7 +272,7 @@ def _mul(self: Any, other: Any) -> Any:
 @rule("aten.mul_.Tensor", "aten.mul_.Scalar", source="sparse")
 def _mul_in_place(self: Any, other: Any) -> Any:
     if is_compressed(self) and _is_number(other) and torch.can_cast(torch.result_type(self, other), self.dtype):
-        aten.copy_.default(aten.values.default(self), aten.values.default(_times_number(self, other)))
+        aten.copy_.default(stored_values(self), stored_values(_times_number(self, other)))
         return self
     if not _coo_or_strided(self, other) or not torch.can_cast(torch.result_type(self, other), self.dtype):
         return NotImplemented
@@ -361,7 +360,7 @@ _WITHOUT_IN_PLACE = ("isinf", "isnan", "isneginf", "isposinf", "signbit")
 def _of_each(dense: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         if is_compressed(self) and dense is not aten.nan_to_num.default:
-            return with_compressed_values(self, dense(aten.values.default(self)))
+            return with_stored_values(self, dense(stored_values(self), *args, **kwargs))
         if not is_coo(self):
             return NotImplemented
         self = coalesced(self)
@@ -375,7 +374,7 @@ def _of_each_in_place(dense: Callable[..., Any]) -> Callable[..., Any]:
         compressed = is_compressed(self) and dense is not aten.nan_to_num_.default
         if not compressed and not (is_coo(self) and self.is_coalesced()):
             return NotImplemented
-        dense(aten.values.default(self) if compressed else aten._values.default(self), *args, **kwargs)
+        dense(stored_values(self), *args, **kwargs)
         return self
 
     return run
@@ -391,16 +390,16 @@ for _name in OF_COALESCED:
 
 @rule("aten.neg.default", source="sparse")
 def _neg(self: Tensor) -> Any:
-    if is_compressed(self):
-        return with_compressed_values(self, aten.neg.default(aten.values.default(self)))
-    return with_values(self, aten.neg.default(aten._values.default(self))) if is_coo(self) else NotImplemented
+    return (
+        with_stored_values(self, aten.neg.default(stored_values(self))) if is_coo(self) or is_compressed(self) else NotImplemented
+    )
 
 
 @rule("aten.neg_.default", source="sparse")
 def _neg_in_place(self: Tensor) -> Any:
     if not is_coo(self) and not is_compressed(self):
         return NotImplemented
-    aten.neg_.default(aten.values.default(self) if is_compressed(self) else aten._values.default(self))
+    aten.neg_.default(stored_values(self))
     return self
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.sparse.parts import coalesced, make_coo, retyped
+from eagerdecomp.decomps.sparse.parts import coalesced, make_coo, retyped, with_values
 from eagerdecomp.rules.rule import rule
 
 __all__ = [
@@ -22,8 +22,10 @@ __all__ = [
     "is_matrix",
     "make_compressed",
     "of_coo",
+    "stored_values",
     "unblocked",
     "with_compressed_values",
+    "with_stored_values",
 ]
 
 aten = torch.ops.aten
@@ -62,6 +64,16 @@ def with_compressed_values(self: Tensor, values: Tensor) -> Any:
     """Return a matrix with the same indices and other values."""
     ends, places, _ = compressed_parts(self)
     return make_compressed(aten.clone.default(ends), aten.clone.default(places), values, self.shape, self.layout)
+
+
+def stored_values(self: Tensor) -> Any:
+    """Return the values of a COO or compressed tensor."""
+    return aten.values.default(self) if is_compressed(self) else aten._values.default(self)
+
+
+def with_stored_values(self: Tensor, values: Tensor) -> Any:
+    """Return a COO or compressed tensor with the same indices and other values."""
+    return with_compressed_values(self, values) if is_compressed(self) else with_values(self, values)
 
 
 def as_coo(self: Tensor) -> Any:

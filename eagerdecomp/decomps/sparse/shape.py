@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.sparse.compressed import compressed_parts, is_compressed, is_matrix, make_compressed
+from eagerdecomp.decomps.sparse.compressed import compressed_parts, is_compressed, is_matrix, make_compressed, stored_values
 from eagerdecomp.decomps.sparse.parts import (
     add_to_dense,
     coalesced,
@@ -280,9 +280,7 @@ def _sparse_sum(self: Tensor, dim: Sequence[int]) -> Any:
 
 @rule("aten.sum.default", source="sparse")
 def _sum(self: Tensor, *, dtype: Any = None) -> Any:
-    if is_compressed(self):
-        return aten.sum.default(aten.values.default(self), dtype=dtype)
-    return aten.sum.default(aten._values.default(self), dtype=dtype) if is_coo(self) else NotImplemented
+    return aten.sum.default(stored_values(self), dtype=dtype) if is_coo(self) or is_compressed(self) else NotImplemented
 
 
 @rule("aten.sum.dim_IntList", source="sparse")
