@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import eagerdecomp as ed
 from eagerdecomp._torch.decomp_tables import core_entry, full_table
 from eagerdecomp._torch.modes import DispatchMode
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.ops.passthrough import is_passthrough_name
@@ -52,7 +52,8 @@ A row says for how many calls torch's entry differs from the op, does not lead t
 returns `NotImplemented` ("declines"), or is less exact than eager and the library's rule, compared with float64. The
 last two columns have the sum of the kernel calls over all calls for which torch's entry is right and leads to Core
 ATen; "more kernel calls" means that torch's entry needs more than ours. The library's rule is right for all these
-calls. Calls without a sample (other dtypes, empty tensors, errors) are not compared. [Faults](repairs.md) lists the
+calls. "linked" says that our rule is linked: it needs no recording for each new size or dtype, which torch's entry does.
+Calls without a sample (other dtypes, empty tensors, errors) are not compared. [Faults](repairs.md) lists the
 faults of torch's entries. `python tools/upstream_table.py` writes this page.
 
 | op | our rule | torch's entry | its kernel calls | ours |
@@ -295,7 +296,8 @@ def _error(result: Any, exact: Any) -> float:
 def row(op: str, found: Found) -> str:
     """Return the row of an op."""
     kernels = f"{found.theirs or 'none'} | {found.ours or 'none'}"
-    return f"| `{op.removeprefix('aten.').removesuffix('.default')}` | `{rule_files()[op]}` | {found.text()} | {kernels} |"
+    linked = "; linked" if any(rule.linked for rule in our_rules(op_called(op)) if rule.source == "own") else ""
+    return f"| `{op.removeprefix('aten.').removesuffix('.default')}` | `{rule_files()[op]}` | {found.text()}{linked} | {kernels} |"
 
 
 def page(rows: dict[str, Found]) -> str:

@@ -245,6 +245,7 @@ def _compute_linear_combination_out(input: Tensor, coefficients: Tensor, *, out:
 
 @rule("aten.mv.default")
 def _mv(self: Tensor, vec: Tensor) -> Any:
+    """Multiply matrices: torch's entry sums a product as large as the matrix."""
     dtype = self.dtype
     if self.dim() != 2 or vec.shape != self.shape[1:] or (dtype is torch.bool and (self.numel() or vec.dtype is not dtype)):
         return NotImplemented

@@ -57,16 +57,6 @@ def _mish(self: Tensor) -> Any:
     return aten.mul.Tensor(self, aten.tanh.default(aten.log1p.default(aten.exp.default(self))))
 
 
-@rule("aten.softplus.default", compute="float32")
-def _softplus(self: Tensor, beta: float = 1, threshold: float = 20) -> Any:
-    if beta == 1:
-        return aten.where.self(aten.gt.Scalar(self, threshold), self, aten.log1p.default(aten.exp.default(self)))
-    scaled = aten.mul.Scalar(self, beta)
-    return aten.where.self(
-        aten.gt.Scalar(scaled, threshold), self, aten.div.Scalar(aten.log1p.default(aten.exp.default(scaled)), beta)
-    )
-
-
 @rule("aten.hardswish.default", compute="float32")
 def _hardswish(self: Tensor) -> Any:
     return aten.div.Scalar(aten.mul.Tensor(self, aten.clamp.default(aten.add.Scalar(self, 3), 0, 6)), 6)
@@ -277,11 +267,6 @@ def _leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: floa
     if self_is_result and not negative_slope >= 0:  # nor NaN: the sign of the input is lost
         return NotImplemented
     return aten.where.self(aten.gt.Scalar(self, 0), grad_output, aten.mul.Scalar(grad_output, negative_slope))
-
-
-@rule("aten._prelu_kernel.default", compute="float32", operands=(0, 1))
-def _prelu_kernel(self: Tensor, weight: Tensor) -> Any:
-    return aten.where.self(aten.gt.Scalar(self, 0), self, aten.mul.Tensor(weight, self))
 
 
 @rule("aten.tanh_backward.default", compute="float32", operands=(0, 1))

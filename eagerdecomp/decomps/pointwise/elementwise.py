@@ -462,11 +462,6 @@ def _rsub(self: Tensor, other: Any, alpha: Any = 1) -> Any:
     return aten.sub.Tensor(other, self) if alpha.__class__ is int and alpha == 1 else aten.sub.Tensor(other, self, alpha=alpha)
 
 
-@rule("aten.frac.default", compute="operands")
-def _frac(self: Tensor) -> Any:
-    return aten.sub.Tensor(self, aten.trunc.default(self))
-
-
 @rule("aten.masked_fill.Tensor", recorded=True)
 def _masked_fill_by_tensor(self: Tensor, mask: Tensor, value: Tensor) -> Any:
     """Read the value and reject one that `self`'s dtype cannot represent, as eager does; torch's table entry casts it."""

@@ -287,16 +287,6 @@ def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     return _scatter_by(aten.scatter_add.default, self, dim, found, source if alpha == 1 else aten.mul.Scalar(source, alpha))
 
 
-_NOT_COPIED = RARE - {torch.complex32}
-
-
-@rule("aten.index_copy.default")
-def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-    """Use `scatter`, for the same reason as `_index_add`."""
-    found = _rows(self, dim, index, source) if index.dtype is torch.int64 and self.dtype not in _NOT_COPIED else None
-    return NotImplemented if found is None else _scatter_by(aten.scatter.src, self, dim, found, source)
-
-
 @rule("aten.take.default")
 def _take(self: Tensor, index: Tensor) -> Any:
     """Return a copy for a 0-dim index, where torch's table entry returns a view."""

@@ -60,18 +60,6 @@ def _subtractor(self: Tensor, target: Tensor) -> Any:
     return aten.sub.Tensor(self, target)
 
 
-@rule("aten.mse_loss.default")
-def _mse(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
-    if not 0 <= reduction <= _SUM:
-        return NotImplemented
-    return _reducer(elementwise_in_blocks(_squares, self, target), reduction)
-
-
-def _squares(self: Tensor, target: Tensor) -> Any:
-    difference = _subtractor(self, target)
-    return aten.mul.Tensor(difference, difference)
-
-
 def _rounded_once(formula: Callable[..., Any], *args: Any) -> Any:
     """Return the result of a formula. For float16 and bfloat16 it is computed in float32, as by eager's kernel."""
     if args[0].dtype not in HALF or promoted([one for one in args if isinstance(one, Tensor)]) is not args[0].dtype:
