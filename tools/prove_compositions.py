@@ -20,7 +20,7 @@ import re
 import sys
 import warnings
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,9 @@ from eagerdecomp.ops.schema import arguments_of, tensors_in
 from eagerdecomp.planner.rule_calls import load_calls
 from eagerdecomp.program.key import key_or_none
 from eagerdecomp.rules.rule import Rule
-from eagerdecomp.rules.shipped import COMPOSITIONS, compositions
+from eagerdecomp.rules.shipped import COMPOSITIONS, EVERY, compositions
 
-PATH = Path(eagerdecomp.__file__).parent / "data" / f"torch-{torch_release()}" / COMPOSITIONS
+PATH = Path(eagerdecomp.__file__).parent / "data" / COMPOSITIONS
 
 CALLS = 30  # distinct calls of an op
 REPEATED = (1, 3, 8)
@@ -162,6 +162,13 @@ def examine(calls: Iterable[Call], ran: set[str], hidden: dict[str, str], *, var
                         hidden.setdefault(f"{rule.source} {op}", found)
 
 
+def with_release(found: Mapping[str, Sequence[str]], entries: set[str]) -> dict[str, list[str]]:
+    """Return a list of the file, by release, with these entries for the installed release."""
+    every = {release: {*found[EVERY], *ops} for release, ops in found.items() if release != EVERY} | {torch_release(): entries}
+    common = set.intersection(*every.values())
+    return {EVERY: sorted(common), **{release: sorted(every[release] - common) for release in sorted(every)}}
+
+
 def main() -> int:
     """Run the command and return its exit code."""
     options = parse_options(__doc__, PATH, "operators of the database whose name matches; then the file keeps all other entries")
@@ -178,15 +185,16 @@ def main() -> int:
         print(f"{name}: {found}")
     explicit = {name.partition(" ")[2] for name in ran - hidden.keys() if name.startswith("explicit ")}
     implicit = {name.partition(" ")[2] for name in hidden if name.startswith("composite ")}
-    before = json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else {}
+    lists: dict[str, dict[str, list[str]]] = json.loads(options.output.read_text(encoding="utf-8"))
+    before = {name: {*found[EVERY], *found.get(torch_release(), ())} for name, found in lists.items()}
     if options.match:
-        explicit = (explicit | {*before["made_of_ops"]}) - {name.partition(" ")[2] for name in hidden}
-        implicit |= {*before["hidden_work"]}
-    entries = {"torch": torch_release(), "made_of_ops": sorted(explicit), "hidden_work": sorted(implicit)}
+        explicit = (explicit | before["made_of_ops"]) - {name.partition(" ")[2] for name in hidden}
+        implicit |= before["hidden_work"]
+    entries = {"made_of_ops": explicit, "hidden_work": implicit}
     if options.check:
-        names = ("made_of_ops", "hidden_work")
-        return report_stale(sorted(set().union(*({*entries[name]} ^ {*before.get(name, ())} for name in names))))
-    options.output.write_text(json.dumps(entries, indent=0) + "\n", encoding="utf-8")
+        return report_stale(sorted(set().union(*(entries[name] ^ before[name] for name in entries))))
+    written = {name: with_release(found, entries[name]) for name, found in lists.items()}
+    options.output.write_text(json.dumps(written, indent=0) + "\n", encoding="utf-8")
     return 0
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import gzip
+from collections.abc import Sequence
 from importlib import resources
 
 from eagerdecomp._torch.ops import torch_release
 
-__all__ = ["nearest_release", "shipped_data", "shipped_text"]
+__all__ = ["nearest_of", "nearest_release", "shipped_data", "shipped_text"]
 
 
 def shipped_data(name: str, release: str | None = None) -> str | None:
@@ -35,12 +36,16 @@ def shipped_text(*path: str) -> str | None:
 
 @functools.cache
 def nearest_release(name: str) -> str:
-    """Return the nearest release that has this file: the installed release, or the newest one before it, or the oldest."""
+    """Return the nearest release that has this file, as `nearest_of` does."""
     folder = resources.files("eagerdecomp").joinpath("data")
     releases = [place.name.removeprefix("torch-") for place in folder.iterdir() if place.joinpath(name).is_file()]
-    releases.sort(key=_numbers)
+    return nearest_of(releases)
+
+
+def nearest_of(releases: Sequence[str]) -> str:
+    """Return the installed release if it is among `releases`, or the newest one before it, or the oldest."""
     before = [release for release in releases if _numbers(release) <= _numbers(torch_release())]
-    return before[-1] if before else releases[0]
+    return max(before, key=_numbers) if before else min(releases, key=_numbers)
 
 
 def _numbers(release: str) -> list[int]:

@@ -17,17 +17,18 @@ from eagerdecomp.eager.scalars import holding
 from eagerdecomp.eager.unsupported_layouts import of_plain_tensors
 from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import facts_of, functional_variant, is_composite
-from eagerdecomp.ops.shipped_data import nearest_release, shipped_data
+from eagerdecomp.ops.shipped_data import nearest_of, shipped_text
 from eagerdecomp.rules.restride import with_eager_strides
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped_faults import unused_entries
 
-__all__ = ["COMPOSITIONS", "compositions", "is_made_of_ops", "shipped_rules"]
+__all__ = ["COMPOSITIONS", "EVERY", "compositions", "is_made_of_ops", "shipped_rules"]
 
 aten = torch.ops.aten
 
-#: The name of the file in ``data/torch-<release>`` that says which composite kernels compute only by ops.
-COMPOSITIONS = "compositions.json"
+#: The name of the file in ``data`` that says which composite kernels compute only by ops: in `EVERY` release that it has, and
+#: beside these in each one.
+COMPOSITIONS, EVERY = "compositions.json", "every release"
 
 
 def _fill(self: torch.Tensor, value: Any) -> Any:
@@ -114,8 +115,10 @@ def is_made_of_ops(op: str, source: str) -> bool:
 @functools.cache
 def _proved() -> tuple[frozenset[str], frozenset[str]]:
     """Return the composite-explicit kernels that are made of ops, and the composite-implicit kernels that are not."""
-    found = json.loads(shipped_data(COMPOSITIONS, nearest_release(COMPOSITIONS)) or "")
-    return frozenset(found["made_of_ops"]), frozenset(found["hidden_work"])
+    lists = json.loads(shipped_text(COMPOSITIONS) or "")
+    release = nearest_of([one for one in lists["made_of_ops"] if one != EVERY])
+    made_of_ops, hidden_work = (frozenset(lists[name][EVERY] + lists[name][release]) for name in ("made_of_ops", "hidden_work"))
+    return made_of_ops, hidden_work
 
 
 def _with_alpha(entry: Callable[..., Any]) -> Callable[..., Any]:

@@ -402,21 +402,6 @@ rule("aten.xlogy.Scalar_Other", recorded=True)(_of_number(op_called("aten.xlogy.
 rule("aten.special_xlog1py.other_scalar", recorded=True)(_of_number(op_called("aten.special_xlog1py.default")))
 
 
-@rule("aten.logaddexp.default", compute="float32", operands=(0, 1))
-def _log_add_exp(self: Tensor, other: Tensor) -> Any:
-    """Compute the larger operand plus ``log1p(exp(smaller - larger))``.
-
-    In the difference the larger one is clamped, so that no infinities are subtracted.
-    """
-    larger, greatest = aten.maximum.default(self, other), torch.finfo(self.dtype).max
-    return aten.add.Tensor(
-        larger,
-        aten.log1p.default(
-            aten.exp.default(aten.sub.Tensor(aten.minimum.default(self, other), aten.clamp.default(larger, -greatest, greatest)))
-        ),
-    )
-
-
 @rule("aten.heaviside.default", compute="operands", operands=(0, 1))
 def _heaviside(self: Tensor, values: Any) -> Any:
     return aten.where.self(aten.eq.Scalar(self, 0), values, aten.gt.Scalar(self, 0))
