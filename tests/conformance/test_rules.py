@@ -27,14 +27,15 @@ PARTS = 20
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("name", ["core", "prims", "tiny"])
 @pytest.mark.parametrize("part", range(PARTS))
-def test_all_rules_equal_eager(part: int) -> None:
-    assert differences(run(CORE, every_op()[part::PARTS], 25, processes=1)) == []
+def test_all_rules_equal_eager(part: int, name: str) -> None:
+    assert differences(run(NAMED_SETS[name](), every_op(name)[part::PARTS], 25, processes=1)) == []
 
 
 @functools.cache
-def every_op() -> list[OpOverload]:
-    return decomposed_ops(CORE)
+def every_op(name: str) -> list[OpOverload]:
+    return decomposed_ops(NAMED_SETS[name]())
 
 
 @pytest.mark.parametrize("name", ["gelu_backward.default", "elu_backward.default", "digamma.default", "lerp.Tensor"])
