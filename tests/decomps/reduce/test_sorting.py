@@ -49,24 +49,6 @@ def test_unique_slices_of_the_wide_unsigned_types(dtype: torch.dtype) -> None:
     check(torch.unique, repeating(6, 2, dtype=dtype), return_inverse=True, return_counts=True, dim=0)
 
 
-EDGES = torch.tensor([-3.0, -1.0, -1.0, 0.0, 2.0, 2.0, 2.0, math.inf, NAN])
-SOUGHT = torch.tensor([[-9.0, -1.0, 0.0], [2.0, 7.0, math.inf], [NAN, -0.0, 1.9]])
-
-
-def test_search_row_by_row_scalars_and_sorters() -> None:
-    torch.manual_seed(0)
-    for width in (3, 900):
-        rows, values = torch.randn(2, 3, width).sort()[0], torch.randn(2, 3, 40)
-        check(torch.searchsorted, rows, values)
-        check(torch.searchsorted, rows, values, right=True)
-    unsorted = torch.randn(3, 5)
-    check(torch.searchsorted, unsorted, torch.randn(3, 4), sorter=unsorted.argsort())
-    check(torch.searchsorted, EDGES, 2.0)
-    check(torch.searchsorted, EDGES, SOUGHT.t())
-    check(torch.bucketize, SOUGHT, EDGES)
-    check(torch.searchsorted, torch.arange(9), torch.arange(-2, 12))
-
-
 @pytest.mark.parametrize("length", range(1, 18))
 def test_search_of_rows_out_of_order_and_with_nan_takes_eagers_probes(length: int) -> None:
     torch.manual_seed(length)
