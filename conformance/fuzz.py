@@ -128,7 +128,7 @@ class _Modes:
 
     def __call__(self, ops: str) -> ed.EagerDecompMode:
         if ops not in self._made:
-            self._made[ops] = ed.EagerDecompMode(SETS[ops](), cache=ed.ProgramCache())
+            self._made[ops] = ed.EagerDecompMode(SETS[ops](), cache=ed.ProgramCache(), host_random="decomposed")
         return self._made[ops]
 
 

@@ -238,7 +238,7 @@ def first_difference(program: Program, mode: Any = None, *, skips: bool = False)
     Raises:
         NameError: if there is such a line and `skips` is false.
     """
-    lanes = Lanes(mode or ed.EagerDecompMode(SETS[program.ops](), cache=ed.ProgramCache()), program.lanes)
+    lanes = Lanes(mode or ed.EagerDecompMode(SETS[program.ops](), cache=ed.ProgramCache(), host_random="decomposed"), program.lanes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

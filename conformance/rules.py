@@ -110,7 +110,7 @@ def decomposed_ops(ops: OpSet) -> list[OpOverload]:
 
 def rules_as_kernels(ops: OpSet, wanted: Sequence[OpOverload]) -> ed.Backend:
     """Return a backend whose kernels are the decompositions of `wanted` to a set."""
-    mode = ed.EagerDecompMode(ops)
+    mode = ed.EagerDecompMode(ops, host_random="decomposed")
     return ed.Backend("rules", wanted, kernels={op: functools.partial(_decomposed, mode, op) for op in wanted})
 
 

@@ -84,7 +84,7 @@ def judge_opinfo(info: Any, op_set: OpSet, selection: Selection, device: str = "
     """Compare the samples of one OpInfo on one op set, on a device."""
     name = full_name(info)
     # A new cache for each OpInfo, so that a cached program of one does not hide the first call of another.
-    mode = EagerDecompMode(op_set, cache=ProgramCache())
+    mode = EagerDecompMode(op_set, cache=ProgramCache(), host_random="decomposed")
     backward = selection.grad and differentiable(info, selection)
     found: list[Row] = []
     why = why_no_reference(info, "cpu", selection.dtype)

@@ -37,7 +37,7 @@ class RunFacts:
         timed: what `seconds` measures, as text.
         rows: labels and texts of additional lines, which come first in the table.
         values: the values of these lines, for JSON.
-        host_random: random op -> calls of data loading code that ran natively; they are not among those outside the set.
+        host_random: random op -> calls for the host that ran natively; they are not among those outside the set.
         other_numbers: random op -> calls whose numbers may differ from eager's.
         gaps: op without a route -> calls that ran natively.
         ops_option: the value of ``--ops`` on the command line.

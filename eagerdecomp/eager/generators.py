@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["drawing_again", "drawing_from", "drawing_in_turn", "states_of", "takes_generator"]
+__all__ = ["drawing_again", "drawing_from", "drawing_in_turn", "is_own", "states_of", "takes_generator"]
 
 _exchange = threading.RLock()
 if hasattr(os, "register_at_fork"):  # as `host.fork_safe`: a child lacks the thread that held it
@@ -58,6 +58,13 @@ def drawing_in_turn(kernel: Callable[..., Any]) -> Callable[..., Any]:
             return kernel(*args, **kwargs)
 
     return run
+
+
+def is_own(argument: object) -> bool:
+    """Return whether an argument is a generator that the program made: one on the CPU other than the default one."""
+    if not isinstance(argument, torch.Generator) or argument.device.type != "cpu":
+        return False
+    return bool(argument._cdata != torch.default_generator._cdata)  # type: ignore[attr-defined]
 
 
 def takes_generator(*args: Any, generator: torch.Generator | None = None, **kwargs: Any) -> bool:

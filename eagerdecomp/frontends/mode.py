@@ -58,11 +58,12 @@ class EagerDecompMode(CompositeMode):
         verify: compare calls with native eager on the CPU while the program runs: ``"cpu"``, or a `Verify` with settings. This
             checks rules, programs and the backend's kernels, but not torch's own kernels on the CPU. For a backend with another
             `device_type`, that device's own kernels are checked too. `verified` has the counts. See below.
-        host_random: how to run random ops outside the set that data loading code calls on CPU tensors. ``"native"`` runs torch's
-            kernel and counts the call (`OpStats.host_random`), so data loading shuffles as in eager with the same seed;
-            ``"decomposed"`` decomposes them like all others. Data loading code is what `torch.utils.data` runs: samplers,
-            `random_split`, a `DataLoader`'s seeds and workers, and the datasets and functions that they call; and `SobolEngine`.
-            `OpStats.other_numbers` counts decomposed random calls whose numbers may differ from eager's.
+        host_random: how to run random ops outside the set that draw for the host, on CPU tensors: calls of data loading code, and
+            calls with a `torch.Generator` of the program. ``"native"`` runs torch's kernel and counts the call
+            (`OpStats.host_random`), so these draw eager's numbers with the same seed; ``"decomposed"`` decomposes them like all
+            others. Data loading code is what `torch.utils.data` runs: samplers, `random_split`, a `DataLoader`'s seeds and workers,
+            and the datasets and functions that they call; and `SobolEngine`. `OpStats.other_numbers` counts decomposed random calls
+            whose numbers may differ from eager's.
 
     **Kept ops.** The gradient of a kept op is that of PyTorch's composition: the backward pass runs the composition again, on ops
     of the set, and can itself be differentiated. Random ops draw their numbers again; if the kernel drew other numbers than the

@@ -238,7 +238,7 @@ class Engine:
         counts = entry.stats()
         if not counts.decomposed:
             if counts.host_random:
-                return "data loading code called it, and it ran natively"
+                return "it drew for the host (`host_random`), and ran natively"
             return "it ran natively, without a route" if counts.fell_back else "its kernel runs it"
         if counts.bypassed:
             return f"it runs again each time, {counts.why_bypassed}"

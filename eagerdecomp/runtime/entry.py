@@ -61,7 +61,7 @@ class Entry:
         self.lists = any(one.holds_tensors and one.is_list for one in facts_of(op).arguments)
         self.calls = self.misses = self.bypassed = self.fell_back = 0
         self.declined = 0  # calls that a predicate left to the rules
-        self.host_random = 0  # random calls of data loading code, run natively
+        self.host_random = 0  # random calls of data loading code and with own generators, run natively
         self.other_numbers = 0  # decomposed random calls whose random numbers may differ from eager's
         self.shapes_only = 0  # calls on fake, meta or traced tensors whose rule reads data, run without rules
         self.direct = decision.kernel is not None or decision.passthrough

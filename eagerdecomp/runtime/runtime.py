@@ -12,7 +12,7 @@ import torch
 
 from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.ops import OpOverload, builtin, canonical, op_called
-from eagerdecomp.eager.generators import drawing_in_turn
+from eagerdecomp.eager.generators import drawing_in_turn, is_own
 from eagerdecomp.eager.random_numbers import same_numbers
 from eagerdecomp.eager.scalar_tensors import accepting_scalars, scalar_positions, tensor_positions
 from eagerdecomp.eager.verdict import Declined
@@ -73,7 +73,7 @@ class Runtime:
         cache: stores recorded programs.
         owner: identifies the backend and the rules, on which programs depend.
         watch: wraps the handler of each op that the user's program calls.
-        host_random: whether data loading code calls random ops outside the set natively.
+        host_random: whether draws for the host run random ops outside the set natively.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Runtime:
                     yield lambda run: noting_errors(op, run, own)
             yield lambda run: self._miss_path.noting_writes(op, run)
         if of_user and self._host_random and facts_of(op).is_random and not entry.direct:
-            yield lambda run: _natively_in_data_loading(entry, run)
+            yield lambda run: _natively_on_host(entry, run)
         if device is not None and (self.guarded or not of_user):
             yield lambda run: _on_device(device, run, builtin(op))
         watch = self._watch
@@ -427,15 +427,17 @@ def _collecting_ops(bound: set[OpOverload], linked: RunnerOf, is_kernel: Callabl
     return call
 
 
-def _natively_in_data_loading(entry: Entry, handler: Handler) -> Handler:
-    """Wrap the handler of a random op outside the set to use torch's kernel for CPU calls of data loading code."""
+def _natively_on_host(entry: Entry, handler: Handler) -> Handler:
+    """Wrap the handler of a random op outside the set to use torch's kernel for CPU calls that draw for the host."""
     op = entry.op
     kernel = bump_versions(op, drawing_in_turn(builtin(op)), direct=True)
 
     def choose(*args: Any, **kwargs: Any) -> Any:
         device = kwargs.get("device")
         elsewhere = device is not None and torch.device(device).type != "cpu"
-        if elsewhere or any_tensor((*args, *kwargs.values()), lambda tensor: tensor.device.type != "cpu") or not in_data_loading():
+        if elsewhere or any_tensor((*args, *kwargs.values()), lambda tensor: tensor.device.type != "cpu"):
+            return handler(*args, **kwargs)
+        if not (any(is_own(arg) for arg in (*args, *kwargs.values())) or in_data_loading()):
             return handler(*args, **kwargs)
         result = kernel(*args, **kwargs)
         entry.host_random += 1

@@ -11,7 +11,7 @@ from eagerdecomp.host.terminal import columns, fitted
 __all__ = ["HOST_RANDOM", "OTHER_NUMBERS", "OpStats", "Stats", "count_by_packet", "gap_lines"]
 
 #: The labels of the two counts of random calls, in every table that has them.
-HOST_RANDOM = "random calls of data loading, run natively"
+HOST_RANDOM = "random calls for the host, run natively"
 OTHER_NUMBERS = "random calls with other numbers than eager"
 
 _SHAPES_ONLY = "calls whose rules read data, on fake, meta or traced tensors, for which the op itself ran"
@@ -30,8 +30,8 @@ class OpStats:
         bypassed: decomposed calls that ran their rule without a program: it reads data, has effects, or its shapes keep changing.
         fell_back: calls without a route that ran natively, under ``on_unsupported="fallback"``.
         why_bypassed: the reason of the last bypass, or "".
-        host_random: calls of a random op outside the set by data loading code, which ran natively under
-            ``host_random="native"``.
+        host_random: calls of a random op outside the set by data loading code, or with a generator of the program, which ran
+            natively under ``host_random="native"``.
         other_numbers: decomposed calls of a random op whose random numbers may differ from those that eager draws from the same
             generator state.
         shapes_only: calls whose rule reads data, on fake or meta tensors, which have none, or on tensors that `make_fx` traces.
@@ -102,7 +102,7 @@ class Stats(Mapping[str, OpStats]):
 
     @property
     def host_random(self) -> dict[str, int]:
-        """Op -> number of random calls of data loading code that ran natively, largest first."""
+        """Op -> number of random calls for the host that ran natively, largest first."""
         return self._most_first("host_random")
 
     @property

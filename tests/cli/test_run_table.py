@@ -81,7 +81,7 @@ def test_random_calls_are_named_by_packet_in_the_table_and_by_op_in_the_json() -
     other = {"aten.random_.default": 9, "aten.multinomial.default": 2, "aten.random_.to": 1}
     facts = replace(FACTS, other_numbers=other, host_random={"aten.randint.low": 3})
     assert line(facts, "random calls with other numbers than eager") == "12 (aten.random_ 10, aten.multinomial 2)"
-    assert line(facts, "random calls of data loading, run natively") == "3 (aten.randint 3)"
+    assert line(facts, "random calls for the host, run natively") == "3 (aten.randint 3)"
     assert summary_json(facts)["random"] == {"host_random": {"aten.randint.low": 3}, "other_numbers": other}
 
 

@@ -54,6 +54,10 @@ LOADINGS: dict[str, Callable[[int], list[int]]] = {
     "augmented": lambda workers: visited(DataLoader(Augmented(), 4, shuffle=True, num_workers=workers)),
     "a user's sampler": lambda workers: visited(DataLoader(ITEMS, 4, sampler=Own(), num_workers=workers)),
     "sobol": lambda workers: SobolEngine(2, scramble=True, seed=workers).draw(9).mul(2**20).flatten().int().tolist(),
+    "a loader's own generator": lambda workers: visited(
+        DataLoader(ITEMS, 4, shuffle=True, num_workers=workers, generator=torch.Generator().manual_seed(1))
+    ),
+    "unshuffled": lambda workers: visited(DataLoader(ITEMS, 4, num_workers=workers)),
     "split": lambda workers: list(random_split(ITEMS, [20, 40])[0].indices),
 }
 
@@ -87,6 +91,30 @@ def test_random_calls_of_the_program_itself_stay_decomposed() -> None:
     assert mode.stats().host_random == {}
     assert mode.stats().other_numbers == {"aten.randint.default": 1, "aten.random_.default": 1}
     assert not seen.outside(ed.core_aten())
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_generator_of_the_program_draws_eagers_numbers_by_default(native: bool) -> None:
+    def drawn() -> list[Tensor]:
+        own = torch.Generator().manual_seed(3)
+        first = torch.randint(0, 1000, (4,), generator=own)
+        filled = torch.empty(3).exponential_(generator=own)
+        chosen = torch.multinomial(torch.tensor([0.2, 0.3, 0.5]), 5, replacement=True, generator=own)
+        return [first, filled, chosen, own.get_state(), torch.get_rng_state()]
+
+    mode = ed.EagerDecompMode(ed.core_aten(), host_random="native" if native else "decomposed")
+    want = drawn()
+    with mode:
+        got = drawn()
+    assert all(torch.equal(one, other) for one, other in zip(got, want, strict=True)) == native
+    assert sum(mode.stats().host_random.values()) == 3 * native
+
+
+def test_the_default_generator_stays_decomposed_when_it_is_passed() -> None:
+    mode = ed.EagerDecompMode(ed.core_aten())
+    with mode:
+        torch.randint(0, 1000, (4,), generator=torch.default_generator)
+    assert mode.stats().host_random == {}
 
 
 def test_tensors_of_another_device_stay_decomposed() -> None:
@@ -150,5 +178,5 @@ def test_run_loads_eagers_data_and_reports_what_ran_natively(
     assert facts["random"]["other_numbers"] == {}
     assert facts["random"]["host_random"] == {"aten.random_.default": 2, "aten.randperm.generator": 2}
     assert facts["ops_outside"] == 0
-    assert "random calls of data loading, run natively  4 (aten.random_ 2, aten.randperm 2)" in out
+    assert "random calls for the host, run natively 4 (aten.random_ 2, aten.randperm 2)" in " ".join(out.split())
     assert "random calls with other numbers than eager  0\n" in out

@@ -18,7 +18,7 @@ CORE = ed.core_aten()
 
 def on_core(run: Callable[[], Any], ops: ed.OpSet = CORE, *, cache: ed.ProgramCache | None = None) -> Any:
     """Return `run()` under the mode; check that only ops of the set reached the backend."""
-    with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=cache):
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=cache, host_random="decomposed"):
         result = run()
     assert not seen.outside(ops), f"reached the backend from outside the set: {seen.outside(ops)}"
     return result
@@ -27,7 +27,7 @@ def on_core(run: Callable[[], Any], ops: ed.OpSet = CORE, *, cache: ed.ProgramCa
 def kernel_calls(run: Callable[[], Any], ops: ed.OpSet = CORE) -> int:
     """Return the number of kernel calls of `run` once its programs are cached."""
     on_core(run, ops)
-    mode = ed.EagerDecompMode(ops)
+    mode = ed.EagerDecompMode(ops, host_random="decomposed")
     with mode:
         run()
         run()
@@ -77,7 +77,7 @@ def _aliases(result: Any, args: Any) -> list[tuple[bool, bool]]:
 @contextmanager
 def on(op_set: ed.OpSet, **options: Any) -> Iterator[tuple[ed.EagerDecompMode, ed.BackendRecorder]]:
     """Enter the mode inside a recorder; at exit, check that only ops of the set reached the backend."""
-    with ed.BackendRecorder() as recorder, ed.EagerDecompMode(op_set, **options) as mode:
+    with ed.BackendRecorder() as recorder, ed.EagerDecompMode(op_set, **{"host_random": "decomposed", **options}) as mode:
         yield mode, recorder
     assert not recorder.outside(op_set)
 

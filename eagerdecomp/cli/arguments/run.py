@@ -33,8 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--host-random",
         choices=("native", "decomposed"),
         default="native",
-        help="random ops called by data loading (torch.utils.data) on the CPU: run torch's own kernels, so that a seed gives the "
-        "same order of data as in eager; or decompose them like all others (default %(default)s)",
+        help="random ops called by data loading (torch.utils.data) or with a generator of the script, on the CPU: run torch's own "
+        "kernels, so that a seed gives the same data as in eager; or decompose them like all others (default %(default)s)",
     )
     parser.add_argument(
         "--baseline",
