@@ -7,7 +7,6 @@ has a dtype and a shape, and a full batch is digested as one matrix. Large tenso
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.modes import without_torch_dispatch, without_torch_function
 from eagerdecomp.eager.strides import is_dense
-from eagerdecomp.recording.digest import digests_of, flat_values, hashes_of
+from eagerdecomp.recording.digest import digests_of, flat_values, hashes_of, sums_of
 
 __all__ = ["Batches"]
 
@@ -27,7 +26,7 @@ _ELEMENTS, _MOST_ROWS, _LEAST_ROWS, _ALL_ELEMENTS = 1 << 17, 256, 4, 1 << 23
 # Maximum number of seconds that a tensor waits for its digest.
 _SECONDS = 1.0
 # Number of digests that are remembered, so that equal tensors have one.
-_KNOWN = 1 << 16
+_KNOWN, _KNOWN_LARGE = 1 << 16, 1 << 12
 
 
 class _Batch:
@@ -61,8 +60,8 @@ class Batches:
         self._first, self._write, self._write_values = first, write, write_values
         self._batches: dict[Any, _Batch | None] = {}
         self._elements = self._values = 0
-        self._known: OrderedDict[tuple[int, int], int] = OrderedDict()
-        self._permuted: OrderedDict[Any, int] = OrderedDict()
+        self._known: dict[tuple[int, int], int] = {}
+        self._large: dict[Any, int] = {}
         self._noted: list[tuple[int, int]] = []
         self._written = time.monotonic()
         self._rows: list[Tensor]
@@ -145,51 +144,48 @@ class Batches:
     def _digest_large(self, number: int, tensors: Sequence[Tensor]) -> None:
         """Digest a large tensor, or several together.
 
-        A permuted tensor, such as a transposed weight, is not copied if its memory was seen with these strides: a hash in the order
-        of memory is enough to know it.
+        Most are weights and states that were read before, from the same memory. There, two sums are enough to know them, or for a
+        permuted tensor, such as a transposed weight, a hash in the order of memory.
         """
-        (tensor, *rest), key = tensors, None
-        if not rest and not tensor.is_contiguous() and not tensor.is_complex() and not tensor.is_neg() and is_dense(tensor):
-            memory = tensor.as_strided((1, tensor.numel()), (tensor.numel(), 1))
-            key = (hashes_of(memory).item(), tensor.dtype, tensor.shape, tensor.stride())
-            found = self._permuted.get(key)
-            if found is not None:
-                self._permuted.move_to_end(key)
-                self._note([number], [found])
-                return
-        (found,) = self._digest([number], flat_values(tensors).view(1, -1))
+        tensor, single = tensors[0], len(tensors) == 1
+        in_order = single and not tensor.is_complex() and not tensor.is_neg() and is_dense(tensor)
+        flat = tensor.as_strided((tensor.numel(),), (1,)) if in_order else flat_values(tensors)
+        content: tuple[Any, ...] | None = None
+        if flat.dtype is torch.float32 and flat.storage_offset() % 2 == 0:
+            content = (*[one.data_ptr() for one in tensors], *sums_of(flat))
+        elif in_order and not tensor.is_contiguous():
+            content = (hashes_of(flat.view(1, -1)).item(),)
+        key = content and (content, tensor.dtype, *[(one.shape, one.stride()) for one in tensors])
+        found = self._large.get(key)
+        if found is not None:
+            self._note([number], [found])
+            return
+        values = flat if not in_order or tensor.is_contiguous() else flat_values(tensors)
+        (found,) = self._digest([number], values.view(1, -1))
         if key is not None:
-            self._permuted[key] = found
-            if len(self._permuted) > _KNOWN:
-                self._permuted.popitem(last=False)
+            if len(self._large) >= _KNOWN_LARGE:
+                self._large.clear()
+            self._large[key] = found
 
     def _digest(self, numbers: list[int], rows: Tensor) -> list[int]:
         """Return the numbers of the digests of rows, which are the values with these numbers."""
-        hashes: list[int] = hashes_of(rows).tolist()
-        known, size, first = self._known, rows.shape[1], self._first()
-        new: dict[tuple[int, int], int] = {}
-        digests: list[int] = []
-        places: list[int] = []
-        for place, hash_ in enumerate(hashes):
-            key = (hash_, size)
-            found = known.get(key)
-            if found is None:
-                found = new.get(key)
-                if found is None:
-                    found = new[key] = first + len(places)
-                    places.append(place)
-            else:
-                known.move_to_end(key)
-            digests.append(found)
+        size, first = rows.shape[1], self._first()
+        keys = [(hash_, size) for hash_ in hashes_of(rows).tolist()]
+        known = self._known
+        # Equal rows have one digest, that of the last one.
+        places = {key: place for place, key in enumerate(keys) if key not in known}
+        new = {key: first + number for number, key in enumerate(places)}
         if 0 < len(places) < len(numbers):
-            rows = rows[torch.tensor(places, dtype=torch.int64, device="cpu")]
+            rows = rows[torch.tensor([*places.values()], dtype=torch.int64, device="cpu")]
         if places:
-            self._write(digests_of(rows, [hash_ for hash_, _ in new]))
+            self._write(digests_of(rows, [hash_ for hash_, _ in places]))
+        digests = [new[key] if key in new else known[key] for key in keys]
         self._note(numbers, digests)
         # Only now, because Ctrl-C may come before.
-        known.update(new)
-        while len(known) > _KNOWN:
-            known.popitem(last=False)
+        self._known.update(new)
+        if len(self._known) > _KNOWN:
+            # The older half is forgotten.
+            self._known = dict(list(self._known.items())[_KNOWN // 2 :])
         return digests
 
     def _note(self, numbers: Sequence[int], digests: Sequence[int]) -> None:

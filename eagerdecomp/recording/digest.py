@@ -26,6 +26,7 @@ __all__ = [
     "hashes_of",
     "norm_of_difference",
     "relative_distance",
+    "sums_of",
     "unpacked",
 ]
 
@@ -114,8 +115,20 @@ def _chunk_hashes(chunks: Tensor) -> Tensor:
         chunks = chunks.clone()
     words = (chunks if whole else chunks.to(torch.float64)).view(torch.int64)
     # A product with an odd weight keeps a change of high bits in the high bits, where an even number of signs would cancel.
-    words = torch.add(words, words >> 37)
-    return torch.mv(words, _weights(words.shape[1]))
+    mixed = words >> 37
+    mixed += words
+    return torch.mv(mixed, _weights(words.shape[1]))
+
+
+def sums_of(flat: Tensor) -> tuple[int, float]:
+    """Return a sum of the words of float32 elements, and one with weights, which depends on their order; NaN if an element is."""
+    count = flat.numel()
+    total = int(flat[: count - count % 2].view(torch.int64).sum().item())
+    weights, weighted = _signs32(), 0.0
+    if rows := count // _CHUNK:
+        parts = torch.mv(flat[: rows * _CHUNK].view(rows, _CHUNK), weights)
+        weighted = torch.dot(parts, weights[:rows]).item()
+    return total, weighted + torch.dot(flat[rows * _CHUNK :], weights[: count % _CHUNK]).item()
 
 
 def digests_of(rows: Tensor, hashes: Sequence[int]) -> bytes:
@@ -144,9 +157,10 @@ def _statistics(rows: Tensor) -> list[list[float]]:
     if not size:
         return [[0.0, math.inf, -math.inf] + [0.0] * (4 + BUCKETS)] * count
     wide = rows.to(torch.float64)
-    norm = torch.mul(wide, wide).sum(1).sqrt()
+    norm = torch.linalg.vector_norm(wide, dim=1)
     if math.isfinite(norm.sum().item()):
-        least, most = wide.amin(1), wide.amax(1)
+        narrow = rows if rows.dtype is torch.float32 else wide  # less to read
+        least, most = narrow.amin(1), narrow.amax(1)
         nan = inf = places = torch.zeros_like(norm)
     else:
         finite = wide.isfinite()
@@ -160,14 +174,15 @@ def _statistics(rows: Tensor) -> list[list[float]]:
     # Element i is in bucket i % BUCKETS. Each element has a weight of its own: if a row shared one, an error that is equal in
     # all rows could cancel in all buckets at once. Weights are not just signs, so that two equal errors do not cancel either.
     full = size - size % BUCKETS
-    weighted = torch.mul(wide, _signs(size))
+    total = wide.sum(1)
+    weighted = wide.mul_(_signs(size)) if wide is not rows else torch.mul(wide, _signs(size))
     if full:
         projection = (weighted[:, :full] if full < size else weighted).view(count, -1, BUCKETS).sum(1)
         if full < size:
             projection[:, : size - full] += weighted[:, full:]
     else:
         projection = torch.constant_pad_nd(weighted, (0, BUCKETS - size))
-    return torch.cat((torch.stack((norm, least, most, wide.sum(1), nan, inf, places), 1), projection), 1).tolist()
+    return torch.cat((torch.stack((norm, least, most, total, nan, inf, places), 1), projection), 1).tolist()
 
 
 def digest_of(values: Tensor) -> TensorDigest:
@@ -254,3 +269,8 @@ def _weights(count: int) -> Tensor:
 @lru_cache(4096)
 def _signs(count: int) -> Tensor:
     return _tables()[1][:count]
+
+
+@cache
+def _signs32() -> Tensor:
+    return _tables()[1].to(torch.float32)

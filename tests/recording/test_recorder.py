@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -84,6 +85,26 @@ def test_large_numbers_have_a_norm_and_a_distance() -> None:
     assert digest(x).norm == pytest.approx(70000**0.5 * 1e200)
     assert distance(digest(x), digest(x * 1.5)) == pytest.approx(0.5 * digest(x).norm, rel=0.5)
     assert distance(digest(x * 1e108), digest(-x * 1e108)) == torch.inf
+
+
+@pytest.mark.parametrize("size", [40_001, 200_000])
+@pytest.mark.parametrize("permuted", [False, True])
+def test_large_tensors_that_change_in_place_have_another_digest(size: int, permuted: bool, tmp_path: Path) -> None:
+    memory = np.linspace(-1, 2, 2 * size, dtype=np.float32)
+    x = torch.from_numpy(memory).view(2, size)
+    x = x.t() if permuted else x
+    changes = (lambda: None, lambda: memory.sort(), lambda: np.negative(memory, out=memory), lambda: np.copyto(memory[:1], 7))
+    with ed.ValueRecorder(tmp_path) as recorder:
+        torch._foreach_neg([x])
+        for change in (lambda: memory[::-1].sort(), *changes):
+            change()
+            for part in (x, [x, x]):
+                torch._foreach_neg(part) if isinstance(part, list) else part.sin()
+    recorder.close()
+    calls = [call for call in read(tmp_path).calls if "sin" in call.op or "neg" in call.op]
+    for start in (1, 2):
+        hashes = [call.inputs[0].digest.hash for call in calls[start::2] if call.inputs[0].digest is not None]
+        assert (len(hashes), hashes[0] == hashes[1], len(set(hashes))) == (5, True, 4)
 
 
 def test_the_order_of_the_modes_does_not_matter_and_calls_have_their_module_phase_and_line(tmp_path: Path) -> None:
