@@ -307,7 +307,8 @@ def _placement(
     if is_view and want.is_neg() != have.is_neg():
         return fault("aliasing", f"{what} has another negative bit", want.is_neg(), have.is_neg())
     dense = not is_view and want.layout is torch.strided and bool(want.numel())
-    if dense and any_strides and torch._debug_has_internal_overlap(have) == 1:
+    overlaps = [torch._debug_has_internal_overlap(one) == 1 for one in (want, have)]
+    if dense and any_strides and overlaps == [False, True]:
         return fault("strides", f"elements of {what} share memory", list(want.stride()), list(have.stride()))
     return None
 

@@ -45,7 +45,8 @@ _TOGETHER = re.compile(
     r"aten\._?(fused_|thnn_|mkldnn_|cudnn_|miopen_|native_batch_norm|sobol_|slow_conv|batch_norm|lu_unpack|lu_solve|linalg_(ldl|lu)_solve"
     r"|linalg_householder_product|orgqr|ormqr|cholesky_solve|trilinear|weight_norm|weight_int8|set_\.|jagged|nested"
     r"|padded_dense|pack_padded|pad_packed|embedding_bag|pdist|segment_reduce|fractional|grid_sampler"
-    r"|max_unpool|int_mm|pad_circular|choose_qparams|masked_softmax|scaled_|transform_bias|spdiags|linalg_lstsq|.*_jvp|.*_helper"
+    r"|(gru|lstm|rnn_\w+)\.|max_unpool|int_mm|pad_circular|choose_qparams|masked_softmax|scaled_|transform_bias|spdiags"
+    r"|linalg_lstsq|.*_jvp|.*_helper"
     r"|(?!((mse|smooth_l1|huber|soft_margin)_loss|hardshrink|softshrink|hardtanh|hardswish|hardsigmoid|elu|gelu|silu|mish|softplus"
     r"|leaky_relu|logit|threshold|sigmoid|tanh)_backward).*_backward)"
 )
@@ -87,6 +88,10 @@ _OTHERS: Mapping[str, Sequence[Any]] = {
 
 #: Values of integers that stand for one of a few choices.
 _CHOICES: Mapping[str, Sequence[int]] = {"reduction": (0, 1, 2), "interpolation_mode": (0, 1), "padding_mode": (0, 1, 2)}
+
+#: The number of scalars of a call that vary. Some faults show only for two, such as `right` of a number that a sequence contains;
+#: of many others, eager refuses the call.
+_AT_A_TIME = (0, 0, 1, 1, 2, 3)
 
 #: Scalars that vary also if the arguments belong together.
 _FREE = ("interpolation_mode", "padding_mode", "align_corners")
@@ -150,7 +155,7 @@ def spec_of_any(op: OpOverload) -> Spec | None:
     fills = _FEW if _STEPS.match(str(op)) else _FINITE_FILLS if together or _FINITE.match(str(op)) else _FILLS
     faithful = bool(facts.mutated) or _UNEXPANDED.match(str(op)) is not None
     names = [one.name for one in facts.arguments]
-    beta = names.index("beta") if {"alpha", "beta"} <= {*names} else None
+    beta = names.index("beta") if {"alpha", "beta", "self"} <= {*names} else None
     scalars = [
         number
         for number, one in enumerate(facts.arguments)
@@ -168,8 +173,9 @@ def spec_of_any(op: OpOverload) -> Spec | None:
             # As documented, `beta=0` ignores `self`: not even its NaNs have an effect.
             values[beta] = 0
             values[0] = torch.full_like(values[0], math.nan) if values[0].is_floating_point() else values[0]
-        elif scalars and draw.flag("other scalar"):
-            values = _varied(draw, draw.pick("scalar", scalars), facts.arguments, values)
+        elif scalars:
+            for _ in range(draw.pick("other scalars", _AT_A_TIME)):
+                values = _varied(draw, draw.pick("scalar", scalars), facts.arguments, values)
         missing = [number for number, one in enumerate(facts.arguments) if one.holds_tensors and values[number] is None]
         if missing and example.shapes and not fixed and draw.flag("optional tensor"):
             values[draw.pick("which", missing)] = make(example.shapes[0], None, torch.float32)

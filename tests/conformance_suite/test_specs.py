@@ -21,6 +21,7 @@ from eagerdecomp.conformance.spec import Skip, TestedKernel, tensors_of
 from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.conformance.specs import random as random_specs
 from eagerdecomp.conformance.specs.products import _only_padding
+from eagerdecomp.conformance.trial import Effort, try_kernel
 from eagerdecomp.coverage.analysis import aten_ops
 from eagerdecomp.ops.call_text import call_text, value_text
 from eagerdecomp.ops.opset import resolve_ops
@@ -134,6 +135,14 @@ def test_scalars_vary() -> None:
     assert {tuple(call.args[1]) for call in calls} >= {(0,), (1,), (-1,)}
     assert {call.args[2] for call in calls if len(call.args) > 2} == {True}  # the default is left out
     assert any(len(call.args) == 2 for call in calls)
+
+
+def test_a_fault_that_needs_two_scalars_is_found() -> None:
+    (op,) = resolve_ops(["aten.searchsorted.Scalar"])
+    left = TestedKernel(op, lambda *args, right=False, **kwargs: op(*args, **kwargs), op)
+    spec = spec_of_any(op)
+    assert spec is not None
+    assert try_kernel(left, spec, Effort(400, 60.0, 1, faults=1), 0).found
 
 
 @given(st.data())
