@@ -171,6 +171,8 @@ def _compiled(graph: torch.fx.GraphModule, settings: dict[str, Any]) -> Callable
 
     with _compiling, config.patch(settings), torch.no_grad():
         functional, fakes = _functional(graph)
+        if _multiplies(functional):
+            return None
         _sum_by_rows(functional)
         _store_one_element_tensors(functional)
         compiled: Any = compile_fx_inner(functional, fakes, is_inference=True)
@@ -282,6 +284,14 @@ def _store_op() -> OpOverload:
 
 
 _LIBRARIES: list[torch.library.Library] = []  # an op exists as long as its library
+
+
+def _multiplies(graph: torch.fx.GraphModule) -> bool:
+    """Return whether a graph has matrix products or convolutions, for which Inductor calls ATen. To find this out it takes long."""
+    from torch._inductor.lowering import lowerings
+
+    targets = {node.target for node in graph.graph.nodes if node.op == "call_function"}
+    return any(lowerings[op].__module__.startswith("torch._inductor.kernel.") for op in targets if op in lowerings)
 
 
 def _calls_aten(source: str) -> bool:

@@ -32,7 +32,7 @@ def until_fused(
     kernel_of: Callable[[Any], Callable[..., Any]],
     put: Callable[[Callable[..., Any]], None],
 ) -> Callable[..., Any]:
-    """Return a function that counts its calls of `compiled`, and calls the hook after `HITS_BEFORE_FUSING` calls.
+    """Return a function that counts its calls of `compiled`, and calls the hook at the `HITS_BEFORE_FUSING`th.
 
     The last call before that runs the program call by call, to record the shapes and strides of its values. Then `put` receives the
     replacement of this function: the fused program, or `compiled` if the hook declined. The function raises `HookError` if the hook
@@ -40,14 +40,14 @@ def until_fused(
 
     Args:
         program: the program.
-        compiled: the program, compiled to Python.
+        compiled: what runs without a hook: the program, compiled to Python, or its linked rule. It has run once.
         backend: the backend with the hook.
         kernel_of: returns the kernel of an op.
         put: stores the replacement of the returned function.
     """
     if not _worth_fusing(program, backend):
         return compiled
-    hits, at_work = 0, free_in_child(threading.Lock())
+    hits, at_work = 1, free_in_child(threading.Lock())
     made: dict[Slot, Any] = {}
 
     def counted(*arguments: Any) -> Any:

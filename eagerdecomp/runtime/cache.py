@@ -68,12 +68,16 @@ class OpPrograms:
         self._was_full = False  # whether the limit was reached, so that keys which are seen once are no longer recorded
         self._unrecorded: OrderedDict[int, str] = OrderedDict()  # hash of a key -> why its recording gave no program
 
-    def why_not_recorded(self, key: Any) -> str:
+    def why_not_recorded(self, key: Any, most: int = 0) -> str:
         """Return why a call that missed is not worth recording; "" if it is.
 
         After the limit is reached, only a key that was seen before is recorded: an op whose shapes keep changing then runs its
         rules directly, without the cost of recording. A key whose recording gave no program is not recorded again, nor is an op
         whose recordings have never given one.
+
+        Args:
+            key: the key.
+            most: a lower limit for this, if not 0.
         """
         mark = hash(key)
         with self._lock:
@@ -81,7 +85,7 @@ class OpPrograms:
                 return self._unrecorded[mark]
             if len(self._unrecorded) >= _MAX_FAILED_RECORDINGS and not self.programs:
                 return next(reversed(self._unrecorded.values()))
-            if (len(self.programs) < self._limit and not self._was_full) or mark in self._seen:
+            if (len(self.programs) < (most or self._limit) and not self._was_full) or mark in self._seen:
                 return ""
             self._was_full = True
             self._seen.append(mark)

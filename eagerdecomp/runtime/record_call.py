@@ -42,6 +42,10 @@ _SCALAR_TENSOR: OpOverload = op_called("aten.scalar_tensor.default")
 _WARNS = "eager warns"
 _LAZY_BITS = "conj, neg or zero-tensor bits are set"
 
+# Keys of an op with a linked rule that are recorded for a compile hook at first sight; others when they come again. A scalar that
+# changes with each step would else be recorded, and its program never run.
+_MOST_FOR_HOOK = 16
+
 
 class MissPath:
     """Runs calls that need more than a lookup.
@@ -59,7 +63,15 @@ class MissPath:
 
     # -- recording ---------------------------------------------------------------------------------------------------
 
-    def record(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, table: OpPrograms, values: Sequence[Any]) -> Any:
+    def record(
+        self,
+        op: OpOverload,
+        rules: Sequence[Rule],
+        entry: Entry,
+        table: OpPrograms,
+        values: Sequence[Any],
+        linked: Handler | None = None,
+    ) -> Any:
         """Run a call that missed: look the program up again, record one, or run the rules without recording.
 
         Args:
@@ -68,6 +80,7 @@ class MissPath:
             entry: the entry of the op, for counts.
             table: the programs of the op.
             values: all arguments in schema order.
+            linked: the handler of the first rule without the compile hook; None for a rule that is always recorded.
         """
         guards, programs = table.now()
         sees_bits = lazy_bits_seen_by_kernels(op) and has_lazy_bits(values)
@@ -77,8 +90,11 @@ class MissPath:
                 return found(*program_arguments(op, values))
         why = _LAZY_BITS if sees_bits else "a tensor is quantised" if _any_quantised(values) else ""
         key = None if why else key_or_none(op, values)
-        why = why or self._why_not_recorded(table, key, values)
+        why = why or self._why_not_recorded(table, key, values, 0 if linked is None else _MOST_FOR_HOOK)
         args, kwargs = call_of(op, values)
+        if why and linked is not None:
+            entry.count_bypass(why)
+            return linked(*args, **kwargs)
         why = why or self._why_watched(op, rules, args, kwargs)
         if why:
             return self.run_unrecorded(op, rules, entry, args, kwargs, why)
@@ -100,7 +116,8 @@ class MissPath:
         key = key_or_none(op, values, guards, {**known, **(recording.guards or {})})
         if key is not None:
             entry.count_miss(table, key)
-            install_program(table, key, recording.program, self._kernel_of, self._planner.backend, guards)
+            run = None if linked is None else _on_program_arguments(op, values, linked)
+            install_program(table, key, recording.program, self._kernel_of, self._planner.backend, guards, run)
         return result
 
     def _declined(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Callable[[Rule], None] | None:
@@ -128,13 +145,13 @@ class MissPath:
         verdict.warn()
         return _WARNS if verdict.warnings else ""
 
-    def _why_not_recorded(self, table: OpPrograms, key: Any, values: Sequence[Any]) -> str:
+    def _why_not_recorded(self, table: OpPrograms, key: Any, values: Sequence[Any], most: int) -> str:
         """Return why a call with this key cannot be recorded, or "" if it can."""
         if key is None:
             return "symbolic sizes and sparse tensors have no key"
         if fake_mode_entered() or any_tensor(values, lambda tensor: isinstance(tensor, FakeTensor)):
             return "fake tensors are not recorded"
-        return table.why_not_recorded(key)
+        return table.why_not_recorded(key, most)
 
     def _recorder(self, op: OpOverload, values: Sequence[Any]) -> Recorder:
         hook = self._planner.backend.compile is not None
@@ -329,6 +346,21 @@ class MissPath:
         predicates = [backend.ops.predicate(op) for op in backend.ops] if backend.ops.has_predicates else []
         kernels = [kernel for op, kernel in backend.kernels.items() if inspect.unwrap(kernel) not in (op, builtin(op))]
         return frozenset(map(code_of, [*kernels, *filter(None, predicates), *self._planner.user_functions]))
+
+
+def _on_program_arguments(op: OpOverload, values: Sequence[Any], linked: Handler) -> Callable[..., Any]:
+    """Return a function of a program's arguments that runs a linked rule; all other arguments are those of this call."""
+    places = [place for place, one in enumerate(facts_of(op).arguments) if one.holds_tensors or one.kind == "Generator"]
+    others = [None if place in places else value for place, value in enumerate(values)]
+
+    def run(*arguments: Any) -> Any:
+        given = list(others)
+        for place, value in zip(places, arguments, strict=True):
+            given[place] = value
+        args, kwargs = call_of(op, given)
+        return linked(*args, **kwargs)
+
+    return run
 
 
 def _refuse(op: OpOverload, verdict: EagerVerdict) -> None:

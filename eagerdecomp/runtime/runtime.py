@@ -15,7 +15,6 @@ from eagerdecomp._torch.ops import OpOverload, builtin, canonical, op_called
 from eagerdecomp.eager.generators import drawing_in_turn, is_own
 from eagerdecomp.eager.random_numbers import same_numbers
 from eagerdecomp.eager.scalar_tensors import accepting_scalars, scalar_positions, tensor_positions
-from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.host.data_loading import in_data_loading
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Kernel
@@ -225,8 +224,15 @@ class Runtime:
             entry.on_sparse = self._on_sparse(entry, run)
             return by_name(entry.op, run, entry.on_sparse)
 
-    def _link(self, op: OpOverload, decision: Decision, entry: Entry, kernel_of: KernelOf) -> Handler:
+    def _link(self, op: OpOverload, decision: Decision, entry: Entry, kernel_of: KernelOf, hooked: bool = True) -> Handler:
         """Return the handler of an op, with kernels from `kernel_of`; its counts are kept in `entry`.
+
+        Args:
+            op: the overload.
+            decision: the planner's.
+            entry: the entry of the op that the user's program calls.
+            kernel_of: returns the handler of a kernel.
+            hooked: whether linked rules may be recorded for the compile hook, if there is one.
 
         Raises:
             NoRoute: when no rule can be linked or recorded.
@@ -240,7 +246,7 @@ class Runtime:
         depth = len(self._linking.ops)
         try:
             self._linking.ops.append(op)
-            decomposed = self._decomposed(op, decision.rules, entry, kernel_of)
+            decomposed = self._decomposed(op, decision.rules, entry, kernel_of, hooked)
         except NoRoute as failure:
             if decision.kernel is None:
                 raise
@@ -286,35 +292,41 @@ class Runtime:
 
         return by_predicates if planner.backend.ops.has_predicates else handler
 
-    def _linked(self, entry: Entry, next_rules: Handler, own: OpOverload, kernel_of: KernelOf, op: OpOverload) -> Handler:
+    def _linked(
+        self, entry: Entry, next_rules: Handler, own: OpOverload, kernel_of: KernelOf, hooked: bool, op: OpOverload
+    ) -> Handler:
         """Return the handler of an op that a linked rule of the op `own` calls."""
         if op is own:
             return next_rules
         with self._lock:  # a rule may ask for a kernel while it runs, in any thread
-            run = self._link(op, self.planner.decide(op), entry, kernel_of)
+            run = self._link(op, self.planner.decide(op), entry, kernel_of, hooked)
         return reporting(run, entry.count_read) if op is READ else run
 
-    def _decomposed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf) -> Handler:
+    def _decomposed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf, hooked: bool) -> Handler:
+        hooked = hooked and self.planner.backend.compile is not None
         attempts: list[tuple[Rule, str, NoRoute | None]] = []
         for number, rule in enumerate(rules):
             if not rule.linked or not can_disassemble():
                 return self._recorded(op, rules[number:], entry)
-            next_rules = self._next_rules(op, rules[number + 1 :], entry, kernel_of)
-            call = functools.partial(self._linked, entry, next_rules, op, kernel_of)
+            # What a fused program replaces, and what its rule calls, is linked as without a hook.
+            fused, inside = (False, False) if not hooked else _how_fused(rule)
+            next_rules = self._next_rules(op, rules[number + 1 :], entry, kernel_of, inside)
+            call = functools.partial(self._linked, entry, next_rules, op, kernel_of, inside)
             used: set[OpOverload] = set()
             try:
                 bound = rule.bind(_collecting_ops(used, call, self._is_kernel))
             except NoRoute as failure:
                 attempts.append((rule, "", failure.without_frames()))
                 continue
-            if self.planner.backend.compile is not None and self._may_fuse(rule, used - {op}):
-                return self._recorded(op, rules[number:], entry, bound.run)
             on_error = functools.partial(self._miss_path.on_error, entry, rules[number + 1 :]) if op is entry.op else None
             with_bits = self._miss_path.run_with_bits(op, rules[number:], entry)
-            return linked_rule(op, rule, bound, with_bits, next_rules, on_error, self._in_blocks, used)
+            run = linked_rule(op, rule, bound, with_bits, next_rules, on_error, self._in_blocks, used)
+            if fused and self._several(used - {op}):
+                return self._recorded(op, rules[number:], entry, run)
+            return run
         raise NoRoute(op, tuple(attempts))
 
-    def _next_rules(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf) -> Handler:
+    def _next_rules(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf, hooked: bool) -> Handler:
         """Return the handler of the rules after a linked one; they are linked at its first call."""
         handler: Handler | None = None
 
@@ -325,7 +337,7 @@ class Runtime:
                     depth = len(self._linking.ops)
                     try:
                         self._linking.ops.append(op)
-                        handler = self._decomposed(op, rules, entry, kernel_of)
+                        handler = self._decomposed(op, rules, entry, kernel_of, hooked)
                     finally:
                         del self._linking.ops[depth:]
             return handler(*args, **kwargs)
@@ -334,22 +346,17 @@ class Runtime:
 
     # -- recorded programs -----------------------------------------------------------------------------------------
 
-    def _may_fuse(self, rule: Rule, bound: set[OpOverload]) -> bool:
-        """Return whether to record a linked rule for the compile hook; `bound` are the ops that it calls.
-
-        A single kernel gains nothing. An ``out=`` form may warn, which no program does.
-        """
-        more = len(bound) > 1 or any(self.planner.decide(op).kernel is None for op in bound)
-        return more and not rule.effects and not facts_of(rule.op).is_out
+    def _several(self, bound: set[OpOverload]) -> bool:
+        """Return whether a linked rule that calls these ops calls more than one kernel: a single one gains nothing by a hook."""
+        return len(bound) > 1 or any(self.planner.decide(op).kernel is None for op in bound)
 
     def _in_blocks(self, run: Handler, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run an elementwise op on large tensors block by block.
 
-        Return None for other calls, for a set without the ops that cut tensors, and for a backend with a compile hook, which
-        fuses the whole formula.
+        Return None for other calls, and for a set without the ops that cut tensors.
         """
         if self._blocks is None:
-            able = self.planner.backend.compile is None and all(map(self._is_kernel, BLOCK_OPS))
+            able = all(map(self._is_kernel, BLOCK_OPS))
             self._blocks = link(run_in_blocks, lambda op: self.nested(op).run) if able else lambda run, args, kwargs: None
         return self._blocks(run, args, kwargs)
 
@@ -361,10 +368,11 @@ class Runtime:
         """
         table = self.cache.of(self._space, op)
         on_error = functools.partial(self._miss_path.on_error, entry, ()) if op is entry.op else None
-        on_miss = lambda *values: self._miss_path.record(op, rules, entry, table, values)  # noqa: E731
-        recorded = cached_program(op, entry, table, on_miss, on_error, self._in_blocks)
-        facts = facts_of(op)
-        if self.planner.backend.compile is None or not facts.mutated:
+        on_miss = lambda *values: self._miss_path.record(op, rules, entry, table, values, linked)  # noqa: E731
+        hook, facts = self.planner.backend.compile is not None, facts_of(op)
+        in_blocks = _never_in_blocks if hook else self._in_blocks  # the hook fuses the whole formula
+        recorded = cached_program(op, entry, table, on_miss, on_error, in_blocks)
+        if not hook or not facts.mutated:
             return recorded
         places = [(number, number in facts.mutated) for number, one in enumerate(facts.arguments) if one.holds_tensors]
 
@@ -378,15 +386,29 @@ class Runtime:
             if not meet(written, read):
                 return recorded(*args, **kwargs)
             if linked is not None:
-                try:
-                    return linked(*args, **kwargs)
-                except Declined:
-                    raise NoRoute(op) from None
+                return linked(*args, **kwargs)
             return self._miss_path.run_unrecorded(
                 op, rules, entry, args, kwargs, "a tensor that it writes shares memory with another"
             )
 
         return handler
+
+
+def _how_fused(rule: Rule) -> tuple[bool, bool]:
+    """Return whether to record a linked rule for a compile hook, if it calls several kernels; else, whether the ops that it calls.
+
+    A view gains nothing. An ``out=`` form may warn, which no program does. Scalars in a list are an optimizer's, and change with
+    each step; the ops that such a rule calls would be compiled for each tensor.
+    """
+    facts = facts_of(rule.op)
+    if any(one.is_list and one.kind == "number" for one in facts.arguments):
+        return False, False
+    fused = not (rule.effects or facts.is_out or facts.returns_alias)
+    return fused, not fused
+
+
+def _never_in_blocks(run: Handler, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Leave each call to the handler."""
 
 
 #: Several calls are checked, because a kernel that returns a fixed shape may pass the first one. A check takes about 0.3 ms.

@@ -114,6 +114,53 @@ def test_if_the_hook_declines_the_program_runs_unfused(result: Any) -> None:
     assert seen.ops[aten.erf.default] == BEFORE + 5
 
 
+def test_what_the_hook_declines_runs_as_without_a_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writeback, "_LARGE", 64)
+    monkeypatch.setattr(writeback, "_BLOCK", 16)
+    hook, x, y = Hook(lambda graph: None), torch.zeros(128), torch.ones(128)
+    with ed.BackendRecorder() as declined:
+        often(lambda: x.addcmul_(y, y), hook, BEFORE + 5)
+    assert len(hook.graphs) == 1
+    with ed.BackendRecorder() as without, ed.EagerDecompMode(SMALL):
+        x.addcmul_(y, y)
+    cuts = without.ops[aten.split_with_sizes.default]
+    assert cuts > 0
+    assert declined.ops[aten.split_with_sizes.default] == cuts * (BEFORE + 3), "all but two calls, whose kernels are recorded"
+
+
+def test_scalars_that_change_with_each_step_are_not_recorded_for_the_hook() -> None:
+    lists = [[torch.ones(3), torch.ones(2)] for _ in range(3)]
+    hook, cache, steps = Hook(), ed.ProgramCache(), 40
+
+    def step(number: int) -> None:
+        torch._foreach_addcdiv_(*lists, [float(number)] * 2)
+        torch._foreach_mul_(lists[0], 1 / (1 + number))
+
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(backend(hook), cache=cache):
+        for number in range(steps):
+            step(number)
+    with ed.BackendRecorder() as once, ed.EagerDecompMode(SMALL):
+        step(steps)
+    assert hook.graphs == []
+    assert cache.info().programs <= HITS_BEFORE_FUSING
+    assert seen.ops == {op: steps * count for op, count in once.ops.items()}
+
+
+def test_an_optimizer_step_is_a_few_programs_over_all_parameters_and_none_after_the_first_steps() -> None:
+    hook, made = Hook(), []
+    parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in ((3, 4), (4,), (2, 3), (5,))]
+    optimizer = torch.optim.AdamW(parameters, 0.1, foreach=True)
+    with ed.EagerDecompMode(backend(hook), cache=ed.ProgramCache()):
+        for _ in range(2 * BEFORE):
+            for one in parameters:
+                one.grad = torch.ones_like(one)
+            optimizer.step()
+            made.append(len(hook.graphs))
+    assert 0 < made[-1] <= 10
+    assert made[BEFORE] == made[-1], "programs of later steps"
+    assert {type(graph).__name__.startswith("_foreach_") for graph in hook.graphs} == {True}
+
+
 def test_the_hook_is_not_called_for_views_only_or_a_single_kernel() -> None:
     hook, x = Hook(), torch.randn(3, 4)
     often(lambda: (torch.unsafe_chunk(x, 2), x.t(), torch.square(x), x.sigmoid_()), hook)
