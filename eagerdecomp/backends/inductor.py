@@ -56,16 +56,16 @@ _compiling = free_in_child(threading.Lock())
 def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Sequence[Tensor]] | None:
     """Compile a program to one C++ kernel by Inductor: ``Backend(compile=inductor_hook)``.
 
-    The C++ compiler takes a second or more, once for each program.
+    The C++ compiler takes a second or more, once for each program. Later processes find the result in Inductor's cache on disk.
 
         backend = Backend("cpu", core_aten(), compile=inductor_hook)
 
     Results have eager's dtypes and strides; float16 and bfloat16 are rounded where the program rounds. Sums have another order of
     summation than in ATen's kernels, and results of some ops (``add`` with ``alpha``, `exp`) may differ in the last bit.
 
-    The hook declines some programs, which then run call by call. They have tensors outside the CPU, complex or other rare dtypes,
-    empty tensors, random ops, or results that alias arguments or each other. It also declines if Inductor would call ATen for a
-    part of the program (matrix products, convolutions, sorts), because the mode would not see those calls.
+    The hook declines some programs, whose calls then run as without it. They have tensors outside the CPU, complex or other rare
+    dtypes, empty tensors, random ops, or results that alias arguments or each other. It also declines if Inductor would call ATen
+    for a part of the program (matrix products, convolutions, sorts), because the mode would not see those calls.
 
     Args:
         graph: a program, as `Backend` describes it.
@@ -166,8 +166,10 @@ def _in_a_thread(work: Callable[[], T]) -> T:
 
 
 def _compiled(graph: torch.fx.GraphModule, settings: dict[str, Any]) -> Callable[..., Sequence[Tensor]] | None:
+    from torch._guards import TracingContext, tracing
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     with _compiling, config.patch(settings), torch.no_grad():
         functional, fakes = _functional(graph)
@@ -175,7 +177,10 @@ def _compiled(graph: torch.fx.GraphModule, settings: dict[str, Any]) -> Callable
             return None
         _sum_by_rows(functional)
         _store_one_element_tensors(functional)
-        compiled: Any = compile_fx_inner(functional, fakes, is_inference=True)
+        mode = fakes[0].fake_mode
+        mode.shape_env = mode.shape_env or ShapeEnv()  # without one, Inductor does not look in its cache on disk
+        with tracing(TracingContext(mode)):
+            compiled: Any = compile_fx_inner(functional, fakes, is_inference=True)
     source = getattr(compiled, "source_code", "")
     if not source or _calls_aten(source):
         return None

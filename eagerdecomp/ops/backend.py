@@ -59,10 +59,11 @@ class Backend:
     - The returned function is called with such tensors as positional arguments. It must write to arguments as the graph does
       (written arguments share no memory with others), and return a tuple or list of tensors with the graph's shapes, strides and
       dtypes. The first result is checked. From then on it replaces the program, in all threads, and `kernels` are not called.
-    - If the hook returns None or ``NotImplemented``, the program runs call by call.
+    - If the hook returns None or ``NotImplemented``, calls of this kind run as without a hook.
     - If the hook raises, the call raises a `HookError` that names the op and shows the program.
 
-    The hook is not called for programs with fewer than two calls that compute, nor for programs with an op that has a predicate.
+    The hook is not called for programs with fewer than two calls that compute, for programs with an op that has a predicate, and for
+    ops that take a list of scalars, which an optimizer changes at each step.
 
     Raises:
         OpSetError: for an unknown name; for a kernel whose op is not in `ops`, or that cannot take the op's arguments.

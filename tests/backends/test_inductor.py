@@ -166,6 +166,23 @@ def test_programs_that_inductor_would_leave_to_aten_are_declined(run: Any, args:
     check(run, *args, took=None)
 
 
+@compiles
+def test_products_are_declined_before_code_is_generated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inductor, "_sum_by_rows", lambda graph: pytest.fail("too late"))
+    assert inductor_hook(graph_of(lambda x: (x @ x + 1,), torch.randn(3, 3)), []) is None
+
+
+@pytest.mark.full
+@compiles
+def test_compiled_programs_are_kept_on_disk() -> None:
+    from torch._dynamo.utils import counters
+
+    before = counters["inductor"].copy()
+    assert inductor_hook(graph_of(lambda x: (x.exp() + 1,), torch.randn(3, 3)), []) is not None
+    made = counters["inductor"] - before
+    assert (made["fxgraph_cache_bypass"], made["fxgraph_cache_hit"] + made["fxgraph_cache_miss"]) == (0, 1)
+
+
 def test_programs_with_random_ops_are_declined_and_return_the_same_numbers() -> None:
     hook = Noted()
     torch.manual_seed(3)
