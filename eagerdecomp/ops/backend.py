@@ -62,8 +62,8 @@ class Backend:
     - If the hook returns None or ``NotImplemented``, calls of this kind run as without a hook.
     - If the hook raises, the call raises a `HookError` that names the op and shows the program.
 
-    The hook is not called for programs with fewer than two calls that compute, for programs with an op that has a predicate, and for
-    ops that take a list of scalars, which an optimizer changes at each step.
+    The hook is not called for programs with fewer than two calls that compute, nor for programs with an op that has a predicate. It
+    is not called for ops that take a list of scalars either, which an optimizer changes at each step.
 
     Raises:
         OpSetError: for an unknown name; for a kernel whose op is not in `ops`, or that cannot take the op's arguments.
