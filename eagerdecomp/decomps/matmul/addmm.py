@@ -13,6 +13,7 @@ from eagerdecomp.eager.promotion import HALF, in_type, promoted
 from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.rules.compute import constant
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.writeback import resize_
 
 aten = torch.ops.aten
 
@@ -94,6 +95,18 @@ def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alph
             self, beta = aten.addmm.default(self, one, other, beta=beta, alpha=alpha), 1
         return self
     return aten.addmm.default(self, rows, columns, beta=beta, alpha=alpha)
+
+
+@rule("aten.addbmm_.default")
+def _addbmm_in_place(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Resize `self` if it broadcasts to the result, as eager does without a warning. The derived rule covers the other calls."""
+    if not batch1.dim() == batch2.dim() == 3 or self.shape == (batch1.size(1), batch2.size(2)):
+        return NotImplemented
+    if not self.dtype is batch1.dtype is batch2.dtype:
+        return NotImplemented
+    found = aten.addbmm.default(self, batch1, batch2, beta=beta, alpha=alpha)
+    resize_(self, found.shape)
+    return aten.copy_.default(self, found)
 
 
 @rule("aten.addmv.default")

@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import op_called
-from eagerdecomp.decomps.sparse.compressed import as_coo, is_compressed, is_matrix, of_coo, stored_values, with_stored_values
+from eagerdecomp.decomps.sparse.compressed import (
+    as_coo,
+    is_compressed,
+    is_matrix,
+    of_coo,
+    stored_values,
+    with_stored_values,
+    write_parts,
+)
 from eagerdecomp.decomps.sparse.conversions import gathered
 from eagerdecomp.decomps.sparse.parts import (
     OF_SPARSE,
@@ -242,9 +250,22 @@ def _times_sparse(self: Tensor, other: Tensor) -> Any:
     return make_coo(source.shape, indices, values, source.is_coalesced())
 
 
+def _product_by_rows(self: Tensor, other: Tensor) -> Any:
+    """Multiply CSR matrices, or one by a COO or dense one: the elements that both store, or that the CSR matrix stores."""
+    one, two = (as_coo(x) if is_matrix(x) and x.layout is torch.sparse_csr else x for x in (self, other))
+    if self.shape != other.shape or is_coo(self) or not _coo_or_strided(one, two):
+        return NotImplemented
+    found = _product(one, two)
+    return found if found is NotImplemented else of_coo(found, torch.sparse_csr)
+
+
 def _product(self: Any, other: Any) -> Any:
     if is_compressed(self) and _is_number(other):
         return _times_number(self, other)
+    if is_compressed(other) and _is_number(self):
+        return _times_number(other, self)
+    if is_compressed(self) or is_compressed(other):
+        return _product_by_rows(self, other)
     if not _coo_or_strided(self, other):
         return NotImplemented
     if is_coo(self) and _is_number(other):
@@ -274,7 +295,12 @@ def _mul_in_place(self: Any, other: Any) -> Any:
     if is_compressed(self) and _is_number(other) and torch.can_cast(torch.result_type(self, other), self.dtype):
         aten.copy_.default(stored_values(self), stored_values(_times_number(self, other)))
         return self
-    if not _coo_or_strided(self, other) or not torch.can_cast(torch.result_type(self, other), self.dtype):
+    if not torch.can_cast(torch.result_type(self, other), self.dtype):
+        return NotImplemented
+    if is_compressed(self):
+        found = _product(self, other)
+        return self if found is not NotImplemented and write_parts(self, found) else NotImplemented
+    if not _coo_or_strided(self, other):
         return NotImplemented
     found = _product(self, other)
     if found is NotImplemented or found.shape != self.shape:

@@ -26,6 +26,7 @@ __all__ = [
     "unblocked",
     "with_compressed_values",
     "with_stored_values",
+    "write_parts",
 ]
 
 aten = torch.ops.aten
@@ -64,6 +65,15 @@ def with_compressed_values(self: Tensor, values: Tensor) -> Any:
     """Return a matrix with the same indices and other values."""
     ends, places, _ = compressed_parts(self)
     return make_compressed(aten.clone.default(ends), aten.clone.default(places), values, self.shape, self.layout)
+
+
+def write_parts(self: Tensor, source: Tensor) -> bool:
+    """Copy the indices and values of another tensor into `self`. Return False if this needs memory of another size."""
+    if self.layout is not source.layout or self.shape != source.shape or self._nnz() != source._nnz():
+        return False
+    for mine, theirs in zip(compressed_parts(self), compressed_parts(source), strict=True):
+        aten.copy_.default(mine, theirs)
+    return True
 
 
 def stored_values(self: Tensor) -> Any:

@@ -16,8 +16,10 @@ from eagerdecomp.decomps.sparse.compressed import (
     is_matrix,
     make_compressed,
     of_coo,
+    stored_values,
     unblocked,
     with_compressed_values,
+    write_parts,
 )
 from eagerdecomp.decomps.sparse.parts import (
     add_to_dense,
@@ -162,9 +164,9 @@ def _to_copy(
 
 @rule("aten.copy_.default", source="sparse")
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
+    if is_compressed(self) and is_compressed(src):
+        return self if self is src or write_parts(self, src) else NotImplemented
     if not (is_coo(self) and is_coo(src)):
-        if self.layout in (torch.strided, torch.sparse_coo) and src.layout in (torch.strided, torch.sparse_coo):
-            return NotImplemented
         return NotImplemented
     if self is src:
         return self
@@ -198,11 +200,29 @@ def _zero(self: Tensor) -> Any:
     return take_over(self, _without_elements(self)) if is_coo(self) else NotImplemented
 
 
+@rule("aten.fill_.Scalar", source="sparse")
+def _fill(self: Tensor, value: Any) -> Any:
+    """Fill the elements that a compressed tensor stores, as eager does."""
+    if not is_compressed(self):
+        return NotImplemented
+    aten.fill_.Scalar(stored_values(self), value)
+    return self
+
+
+@rule("aten.ones_like.default", "aten.full_like.default", source="sparse")
+def _full_like(self: Tensor, fill_value: Any = 1, *, layout: Any = None, memory_format: Any = None, **options: Any) -> Any:
+    """Fill the elements that a compressed tensor stores, as eager does."""
+    if not is_compressed(self) or layout not in (None, self.layout) or memory_format is not None or options.get("pin_memory"):
+        return NotImplemented
+    return with_compressed_values(self, aten.full_like.default(stored_values(self), fill_value, **options))
+
+
 @rule("aten.empty_like.default", source="sparse")
 def _empty_like(
     self: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
 ) -> Any:
-    if memory_format is not None or pin_memory:
+    plain = memory_format is None or (is_compressed(self) and memory_format is torch.contiguous_format)
+    if not plain or pin_memory:
         return NotImplemented
     if is_compressed(self) and layout in (None, self.layout):
         _, _, values = compressed_parts(self)

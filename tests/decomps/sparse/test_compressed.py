@@ -57,6 +57,17 @@ OF_ANY: dict[str, Callable[[Tensor], Any]] = {
     "to a dense in place": lambda a: torch.ones(2, 3, dtype=a.dtype).add_(a),
     "to another": lambda a: torch.add(a, a.clone(), alpha=3),
     "less another": lambda a: a - a.clone(),
+    "filled": lambda a: a.fill_(3),
+    "filled by another": lambda a: a.copy_(a.clone() * 2),
+    "ones_like": torch.ones_like,
+    "full_like": lambda a: torch.full_like(a, 3),
+    "times another": lambda a: a * torch.tensor([[0.0, 2, 3], [4, 5, 0]], dtype=a.dtype).to_sparse(layout=a.layout),
+    "times a dense": lambda a: a * dense(a.dtype)[:2, :3],
+    "a dense times it": lambda a: dense(a.dtype)[:2, :3] * a,
+    "times coordinates": lambda a: a * coo(),
+    "times a dense in place": lambda a: a.mul_(dense(a.dtype)[:2, :3]),
+    "times another in place": lambda a: a.mul_(a.clone()),
+    "a dense times it in place": lambda a: torch.ones(2, 3, dtype=a.dtype).mul_(a),
     "times its transpose": lambda a: (a @ a.t().to_sparse(layout=a.layout)).to_dense(),
 }
 
