@@ -1,4 +1,4 @@
-"""Inductor as a compile hook: a program becomes one C++ kernel on the CPU.
+"""Inductor as a compile hook: a program becomes one C++ kernel on the CPU, and one or a few Triton kernels on a GPU.
 
 Inductor, the compiler of `torch.compile`, is private to torch. Only this module uses it, and imports it when a program needs it.
 """
@@ -26,7 +26,7 @@ _aten = torch.ops.aten
 
 T = TypeVar("T")
 
-# Dtypes that Inductor's C++ code computes itself; for others it calls ATen.
+# Dtypes that Inductor's code computes itself; for others it calls ATen.
 _DTYPES = frozenset(
     {torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16, torch.int8}
     | {torch.uint8, torch.bool}
@@ -39,6 +39,15 @@ _CONFIG = {
     "alignment_asserts": False,
     "nan_asserts": False,
     "scalar_asserts": False,
+}
+
+# On a GPU. A program over lists of tensors, such as an optimizer's, is one kernel for each 64 tensors, instead of one for
+# each tensor. The kernel of so many is not tuned, because each candidate takes seconds to compile.
+_GPU_CONFIG = {
+    "combo_kernels": True,
+    "combo_kernel_max_num_nodes": 64,
+    "combo_kernels_autotune": 0,
+    "combo_kernel_peak_memory_pct_threshold": None,  # a program has few temporaries, and to simulate their memory takes long
 }
 
 # A tensor with one element is computed once and stored, if tensors with at least this many elements use it. Inductor would compute
@@ -54,18 +63,20 @@ _compiling = free_in_child(threading.Lock())
 
 
 def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Sequence[Tensor]] | None:
-    """Compile a program to one C++ kernel by Inductor: ``Backend(compile=inductor_hook)``.
+    """Compile a program by Inductor: ``Backend(compile=inductor_hook)``.
 
-    The C++ compiler takes a second or more, once for each program. Later processes find the result in Inductor's cache on disk.
+    On the CPU it becomes one C++ kernel, on a GPU one or a few Triton kernels. The compiler takes a second or more, once for each
+    program. Later processes find the result in Inductor's cache on disk.
 
         backend = Backend("cpu", core_aten(), compile=inductor_hook)
 
     Results have eager's dtypes and strides; float16 and bfloat16 are rounded where the program rounds. Sums have another order of
     summation than in ATen's kernels, and results of some ops (``add`` with ``alpha``, `exp`) may differ in the last bit.
 
-    The hook declines some programs, whose calls then run as without it. They have tensors outside the CPU, complex or other rare
-    dtypes, empty tensors, random ops, or results that alias arguments or each other. It also declines if Inductor would call ATen
-    for a part of the program (matrix products, convolutions, sorts), because the mode would not see those calls.
+    The hook declines some programs, whose calls then run as without it. They have tensors on several devices or on one for which
+    Inductor has no code, complex or other rare dtypes, empty tensors, random ops, or results that alias arguments or each other. It
+    also declines if Inductor would call ATen for a part of the program (matrix products, convolutions, sorts), because the mode
+    would not see those calls.
 
     Args:
         graph: a program, as `Backend` describes it.
@@ -75,7 +86,7 @@ def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callabl
         A function of such tensors, or None to run the program call by call.
 
     Raises:
-        EagerDecompError: if there is no C++ compiler.
+        EagerDecompError: if there is no C++ compiler, or on a GPU no Triton.
 
     Examples:
         >>> import eagerdecomp as ed
@@ -85,6 +96,14 @@ def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callabl
     """
     if _declines(graph):
         return None
+    if "cpu" not in _devices(graph):
+        from torch.utils._triton import has_triton
+
+        if not has_triton():
+            raise EagerDecompError(
+                "inductor_hook needs Triton for this device, and found none that supports it: pip install triton"
+            )
+        return _in_a_thread(lambda: _compiled(graph, {**_CONFIG, **_GPU_CONFIG}))
     if cpp_compiler() is None:
         raise EagerDecompError(
             "inductor_hook needs a C++ compiler, and none was found. Install g++, or set the environment variable CXX to a compiler"
@@ -111,13 +130,13 @@ def _declines(graph: torch.fx.GraphModule) -> bool:
         return True
     for node in nodes:
         if node.op == "output":
-            return _returns_views(nodes, node.args[0])
+            return len(_devices(graph)) > 1 or _returns_views(nodes, node.args[0])
         op = node.target
         if isinstance(op, OpOverload) and (facts_of(op).is_random or facts_of(op).changes_metadata):
             return True
         if not all(_is_common(value) for value in _values(node)) or (node.op == "placeholder" and not _values(node)):
             return True
-    return False
+    raise AssertionError("a graph has an output")
 
 
 def _values(node: torch.fx.Node) -> list[Any]:
@@ -125,10 +144,22 @@ def _values(node: torch.fx.Node) -> list[Any]:
     return [one for one in (value if isinstance(value, tuple) else (value,)) if one is not None]
 
 
+def _devices(graph: torch.fx.GraphModule) -> set[str]:
+    return {str(value.device) for node in graph.graph.nodes for value in _values(node)}
+
+
+def _has_code_for(device_type: str) -> bool:
+    """Return whether Inductor generates code for a type of device; packages of devices register theirs."""
+    from torch._inductor.codegen.common import get_scheduling_for_device, init_backend_registration
+
+    init_backend_registration()
+    return get_scheduling_for_device(device_type) is not None
+
+
 def _is_common(value: Any) -> bool:
     return (
         isinstance(value, Tensor)
-        and value.device.type == "cpu"
+        and (value.device.type == "cpu" or _has_code_for(value.device.type))
         and value.layout is torch.strided
         and value.dtype in _DTYPES
         and value.numel() > 0
@@ -171,7 +202,8 @@ def _compiled(graph: torch.fx.GraphModule, settings: dict[str, Any]) -> Callable
     from torch._inductor.compile_fx import compile_fx_inner
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    with _compiling, config.patch(settings), torch.no_grad():
+    known = {name: value for name, value in settings.items() if hasattr(config, name.partition(".")[0])}  # not all in every torch
+    with _compiling, config.patch(known), torch.no_grad():
         functional, fakes = _functional(graph)
         if _multiplies(functional):
             return None

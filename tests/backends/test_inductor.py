@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from compare import assert_same
+from torch.utils._triton import has_triton_package
 
 import eagerdecomp as ed
+from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.backends import inductor
 from eagerdecomp.backends.inductor import _declines, cpp_compiler, inductor_hook
 from eagerdecomp.program.compile_hook import HITS_BEFORE_FUSING
@@ -195,11 +198,11 @@ def test_programs_with_random_ops_are_declined_and_return_the_same_numbers() -> 
     assert_same(got, want[-1])
 
 
-def graph_of(run: Callable[..., Any], *args: torch.Tensor) -> torch.fx.GraphModule:
+def graph_of(run: Callable[..., Any], *args: torch.Tensor, mode: str = "fake") -> torch.fx.GraphModule:
     """A graph as a hook gets it."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    graph = make_fx(run, tracing_mode="fake")(*args)
+    graph = make_fx(run, tracing_mode=mode)(*args)
     (output,) = graph.graph.find_nodes(op="output")
     output.args = (tuple(output.args[0]),)
     return graph
@@ -217,6 +220,65 @@ def test_results_that_share_memory_are_declined(run: Any) -> None:
 def test_programs_on_other_devices_are_declined() -> None:
     for device, declined in (("cpu", False), ("meta", True)):
         assert _declines(graph_of(lambda x: (x.exp() + 1,), torch.empty(3, 4, device=device))) == declined
+    with FakeTensorMode():
+        x, y = torch.empty(3, device="cuda:0"), torch.empty(3)
+    assert not _declines(graph_of(lambda x: (x.exp() + 1,), x, mode="real"))
+    assert _declines(graph_of(lambda x, y: (x.exp() + 1, y * 2), x, y, mode="real")), "tensors on two devices"
+
+
+class Generated(BaseException):
+    """Inductor's code, raised before it is loaded, which needs a GPU."""
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not has_triton_package(), reason="Triton is not installed")
+def test_on_a_gpu_a_program_over_lists_is_one_kernel_for_many_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generate Triton code for a GPU of compute capability 9.0, which need not be there."""
+    from torch._dynamo.device_interface import CudaInterface
+    from torch._inductor import scheduler
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.runtime.hints import DeviceProperties
+
+    known = SimpleNamespace(
+        **DeviceProperties("cuda", 0, 132, 90, 9, 65536, 2048, 1024, 32)._asdict(), minor=0, gcnArchName="", total_memory=1 << 36
+    )
+
+    def generated(code: Any) -> None:
+        raise Generated(code)
+
+    for place in (torch.cuda, CudaInterface):
+        monkeypatch.setattr(place, "get_device_properties", lambda device=None: known)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    for module in (torch.utils._triton, scheduler):
+        monkeypatch.setattr(module, "has_triton", lambda: True)
+    monkeypatch.setattr(torch.utils._triton, "triton_hash_with_backend", lambda *args: "")
+    monkeypatch.setattr(GraphLowering, "save_output_code", staticmethod(generated))
+    DeviceProperties.create.cache_clear()
+
+    def run(*tensors: torch.Tensor) -> Any:
+        return [one.mul_(2).add_(1) for one in tensors][:0]
+
+    with FakeTensorMode():
+        tensors = [torch.empty(8, size, device="cuda:0") for size in range(2, 72)]
+    try:
+        with pytest.raises(Generated) as caught:
+            inductor_hook(graph_of(run, *tensors, mode="real"), [])
+    finally:
+        DeviceProperties.create.cache_clear()
+    launches = str(caught.value).count(".run(")
+    assert 1 < launches <= 4, "70 tensors, at most 64 in a kernel"
+    assert not inductor._calls_aten(str(caught.value))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is at hand")
+def test_on_a_gpu_results_are_those_of_the_kernels() -> None:
+    x, w, b = (one.cuda() for one in (X, W, B))
+    check(lambda x, w, b: torch.native_layer_norm(x, [48], w, b, 1e-5), x, w, b, took="native_layer_norm")
+    lists = [[torch.rand(shape, device="cuda") for shape in ([48], [64, 48], [7])] for _ in range(4)]
+    check(adamw, *lists, [torch.tensor(1.0, device="cuda")] * 3, took="_fused_adamw_")
+    shifted = torch.randn(65 * 48 + 1, device="cuda")[1:].view(65, 48)  # Triton's kernels read aligned memory, and this is not
+    check(lambda x: torch.nn.functional.gelu(x), shifted, took="gelu")
 
 
 @pytest.mark.full
