@@ -11,12 +11,25 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.promotion import HALF
+from eagerdecomp.eager.promotion import HALF, wide_type
 from eagerdecomp.eager.verdict import Declined
 
-__all__ = ["as_rows", "check_attention", "heads_last", "with_strides_of", "scaling_of", "visible", "widened"]
+__all__ = ["as_rows", "check_attention", "heads_last", "largest_block", "with_strides_of", "scaling_of", "visible", "widened"]
 
 aten = torch.ops.aten
+
+#: Bytes of the scores of all heads above which attention runs in blocks. Forward holds about three tensors of this size, and
+#: backward five: a small GPU has that much memory, and blocks of this size keep a large one busy.
+LARGEST_SCORES = 1 << 30
+
+
+def largest_block(query: Tensor, key: Tensor, *, of_keys: bool = False) -> int:
+    """Return the largest number of queries, or of keys, whose scores fit `LARGEST_SCORES`; 0 if all fit."""
+    most = LARGEST_SCORES // wide_type(query.dtype).itemsize
+    batch, heads, length, keys = *query.shape[:3], key.shape[2]
+    if batch * heads * length * keys <= most:
+        return 0
+    return max(1, most // int(batch * heads * (length if of_keys else keys)))
 
 
 def check_attention(query: Tensor, key: Tensor, value: Tensor, dropout_p: float, attn_mask: Tensor | None) -> None:

@@ -1,7 +1,8 @@
 """Fused attention as matrix products and a softmax: torch's flash attention for the CPU, forward and backward.
 
 The products are batched over key/value heads. The query heads that share a key/value head (grouped-query attention) are stacked in
-the rows of one product. So nothing is expanded, and the gradients of keys and values are already summed over their group.
+the rows of one product. So nothing is expanded, and the gradients of keys and values are already summed over their group. If the
+scores need more than `LARGEST_SCORES` bytes, keys are processed in blocks, as by `blocked_attention`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from eagerdecomp.decomps.math.attention_heads import (
     as_rows,
     check_attention,
     heads_last,
+    largest_block,
     scaling_of,
     visible,
     widened,
     with_strides_of,
 )
+from eagerdecomp.decomps.matmul.blocked_attention import Blocks, backward_in_blocks, forward_in_blocks
 from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.promotion import wide_type
 from eagerdecomp.rules.rule import rule
@@ -58,6 +61,8 @@ def _forward(
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     check_attention(query, key, value, dropout_p, attn_mask)
+    if size := largest_block(query, key, of_keys=True):
+        return forward_in_blocks(Blocks(query, key, value, is_causal, attn_mask, scale, size))
     groups = key.shape[1]
     rows = aten.mul.Scalar(as_rows(query, groups), scaling_of(query, scale))
     # For a single query (decoding), use strided views: a slice of the key/value cache is not copied for each token.
@@ -99,6 +104,8 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor] | tuple[None, None, None]:
     if grad_out is None:  # autograd's undefined gradient
         return None, None, None
+    if size := largest_block(query, key, of_keys=True):
+        return backward_in_blocks(Blocks(query, key, value, is_causal, attn_mask, scale, size), grad_out, out, logsumexp)
     batch, heads, length, width = query.shape
     groups, keys = key.shape[1], key.shape[2]
     by_row = [batch * groups, heads // groups * length, 1]

@@ -1,4 +1,4 @@
-"""Attention by blocks of keys, on request: no intermediate has the size of the product of both lengths.
+"""Attention by blocks of keys, on request and for large scores: no intermediate has the size of the product of both lengths.
 
 Each query row keeps its maximum score so far, the sum of its weights and its weighted values; each further block rescales them
 (Milakov and Gimelshein 2018; Dao et al. 2022). In causal attention, a block is skipped for the queries before it, and their rows
@@ -30,7 +30,7 @@ from eagerdecomp.rules.restride import with_eager_strides
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.user_rules import register_decomposition
 
-__all__ = ["blocked_attention"]
+__all__ = ["Blocks", "backward_in_blocks", "blocked_attention", "forward_in_blocks"]
 
 aten = torch.ops.aten
 
@@ -79,7 +79,7 @@ def blocked_attention(block_size: int = 128) -> tuple[Rule, ...]:
         check_attention(query, key, value, dropout_p, attn_mask)
         if not (query.numel() and key.numel()):
             return NotImplemented
-        return _forward(_Blocks(query, key, value, is_causal, attn_mask, scale, block_size))
+        return forward_in_blocks(Blocks(query, key, value, is_causal, attn_mask, scale, block_size))
 
     @_rule_of(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
     def backward(
@@ -97,7 +97,7 @@ def blocked_attention(block_size: int = 128) -> tuple[Rule, ...]:
     ) -> Any:
         if grad_out is None or not (query.numel() and key.numel()):
             return NotImplemented
-        return _backward(_Blocks(query, key, value, is_causal, attn_mask, scale, block_size), grad_out, out, logsumexp)
+        return backward_in_blocks(Blocks(query, key, value, is_causal, attn_mask, scale, block_size), grad_out, out, logsumexp)
 
     return forward, backward
 
@@ -108,7 +108,7 @@ def _rule_of(op: OpOverload) -> Callable[[Callable[..., Any]], Rule]:
     return lambda fn: register_decomposition(op)(with_eager_strides(fn, layout))
 
 
-class _Blocks:
+class Blocks:
     """The operands of one call, cut into blocks of keys."""
 
     def __init__(
@@ -179,7 +179,7 @@ class _Blocks:
         return aten.bmm.default(aten.permute.default(flat, [0, 2, 1]), rows)  # type: ignore[no-any-return]
 
 
-def _forward(blocks: _Blocks) -> tuple[Tensor, Tensor]:
+def forward_in_blocks(blocks: Blocks) -> tuple[Tensor, Tensor]:
     masked = blocks.mask is not None
     zero = aten.full.default([], 0.0, dtype=blocks.scaled.dtype, device=blocks.scaled.device) if masked else None
     outs: list[Tensor] = []
@@ -202,7 +202,7 @@ def _forward(blocks: _Blocks) -> tuple[Tensor, Tensor]:
     return with_strides_of(out, query), heads_last(aten.squeeze.dim(lse, -1), query.shape[:3], lse.dtype)
 
 
-def _with_block(state: Sequence[Tensor], scores: Tensor, blocks: _Blocks, values: Tensor, zero: Tensor | None) -> list[Tensor]:
+def _with_block(state: Sequence[Tensor], scores: Tensor, blocks: Blocks, values: Tensor, zero: Tensor | None) -> list[Tensor]:
     """Return the state (maximum score, sum of weights, weighted values) after one more block of scores."""
     top = aten.amax.default(scores, [-1], True)
     if state:
@@ -243,7 +243,7 @@ def _joined(parts: Sequence[Tensor], dim: int = 2) -> Tensor:
     return parts[0] if len(parts) == 1 else aten.cat.default(list(parts), dim)
 
 
-def _backward(blocks: _Blocks, grad_out: Tensor, out: Tensor, logsumexp: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def backward_in_blocks(blocks: Blocks, grad_out: Tensor, out: Tensor, logsumexp: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     query, key, value, groups = blocks.query, blocks.key, blocks.value, blocks.groups
     grad = widened(grad_out)
     # Gradient of the softmax: weights * (grad_weights - sum(grad_weights * weights)). The sum equals grad_out . out.

@@ -7,20 +7,23 @@ sequence.
 Formulas: Dao 2023, "FlashAttention-2", sections 2.2 and 2.3. Forward saves the log-sum-exp of each row, from which backward
 recomputes the weights. Dropout is recomputed from its seed (`philox_uniform`); its bits differ from CUDA's.
 
+If the scores need more than `LARGEST_SCORES` bytes, queries are computed in blocks.
+
 A row that sees no key returns zeros, and infinity as its log-sum-exp, as in CUDA's kernels.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.attention_heads import as_rows, scaling_of, with_strides_of
+from eagerdecomp.decomps.math.attention_heads import as_rows, largest_block, scaling_of, with_strides_of
 from eagerdecomp.decomps.math.philox import philox_uniform
 from eagerdecomp.eager.promotion import in_type, number_like, wide_type, widened
 from eagerdecomp.rules.rule import rule
@@ -30,7 +33,10 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class _Seen:
-    """The keys that each query sees, by positions in its sequence. `lower_right` aligns the last query with the last key."""
+    """The keys that each query sees, by positions in its sequence. `lower_right` aligns the last query with the last key.
+
+    `block` are the first and last + 1 of the rows that are asked for, of all.
+    """
 
     causal: bool = False
     lower_right: bool = False
@@ -42,6 +48,7 @@ class _Seen:
     column_lengths: Tensor | None = None
     row_sequences: Tensor | None = None
     column_sequences: Tensor | None = None
+    block: tuple[int, int] | None = None
 
     def distance(self, length: int, keys: int, device: torch.device) -> Any:
         """Return query position minus key position: ``[L, S]``, or ``[B, 1, L, S]`` if lengths differ by batch."""
@@ -55,7 +62,10 @@ class _Seen:
                 rows = aten.add.Scalar(rows, keys_in - rows_in)
             else:
                 rows = aten.add.Tensor(rows, _minus(keys_in, rows_in, rows))
-        return aten.sub.Tensor(rows, columns)
+        return aten.sub.Tensor(self._of_block(rows), columns)
+
+    def _of_block(self, rows: Tensor) -> Any:
+        return rows if self.block is None else aten.slice.Tensor(rows, -2, *self.block)
 
     def mask(self, length: int, keys: int, device: torch.device) -> Tensor | None:
         """Return a mask that is True where a query sees a key, or None if every query sees every key."""
@@ -68,7 +78,9 @@ class _Seen:
             if self.left is not None:
                 found = _both(found, aten.le.Scalar(behind, self.left))
         if self.row_sequences is not None and self.column_sequences is not None:
-            found = _both(found, aten.eq.Tensor(aten.unsqueeze.default(self.row_sequences, -1), self.column_sequences))
+            found = _both(
+                found, aten.eq.Tensor(self._of_block(aten.unsqueeze.default(self.row_sequences, -1)), self.column_sequences)
+            )
         if self.column_lengths is not None:
             columns = self.columns if self.columns is not None else aten.arange.start_step(0, keys, 1, device=device)
             found = _both(found, aten.lt.Tensor(columns, self.column_lengths))
@@ -87,7 +99,10 @@ def _both(first: Tensor | None, second: Tensor) -> Any:
 
 @dataclass(frozen=True)
 class _Problem:
-    """Attention of ``[B, H, L, D]`` queries over ``[B, G, S, D]`` keys and ``[B, G, S, V]`` values."""
+    """Attention of ``[B, H, L, D]`` queries over ``[B, G, S, D]`` keys and ``[B, G, S, V]`` values.
+
+    `length` is the number of queries of which these are a block.
+    """
 
     query: Tensor
     key: Tensor
@@ -98,6 +113,7 @@ class _Problem:
     dropout_p: float = 0.0
     seed: Tensor | None = None
     offset: Tensor | None = None
+    length: int | None = None
 
     @property
     def groups(self) -> int:
@@ -107,6 +123,26 @@ class _Problem:
     def shape(self) -> list[int]:
         """Return the shape of the scores, ``[B, H, L, S]``."""
         return [*self.query.shape[:3], self.key.size(2)]
+
+    def blocks(self) -> list[tuple[_Problem, Callable[[Tensor], Any]]]:
+        """Return problems whose scores fit the memory, each with a function that cuts its rows from ``[B, H, L, *]``.
+
+        An empty list if those of the problem itself do, or if it is a block.
+        """
+        size, length = largest_block(self.query, self.key) if self.length is None else 0, self.shape[2]
+        return [self._block(start, min(start + size, length)) for start in range(0, length, size)] if size else []
+
+    def _block(self, start: int, end: int) -> tuple[_Problem, Callable[[Tensor], Any]]:
+        def cut(x: Tensor) -> Any:
+            return aten.slice.Tensor(x, 2, start, end)
+
+        bias, offset, (batch, heads, length, keys) = self.bias, self.offset, self.shape
+        if bias is not None and _has_rows(bias):
+            bias = aten.slice.Tensor(bias, -2, start, end)
+        if self.dropout_p and offset is not None:
+            offset = aten.add.Scalar(offset, batch * heads * start * keys)  # numbers that no other block draws
+        seen = replace(self.seen, block=(start, end))
+        return replace(self, query=cut(self.query), bias=bias, offset=offset, seen=seen, length=length), cut
 
     def by_group(self, x: Tensor) -> Any:
         """Reshape ``[B, H, L, *]`` to a matrix per group."""
@@ -119,7 +155,7 @@ class _Problem:
         scores = aten.view.default(aten.bmm.default(rows, aten.permute.default(keys, [0, 2, 1])), self.shape)
         if self.bias is not None:
             scores = aten.add.Tensor(scores, widened(self.bias))
-        mask = self.seen.mask(self.shape[2], self.shape[3], self.query.device)
+        mask = self.seen.mask(self.shape[2] if self.length is None else self.length, self.shape[3], self.query.device)
         if mask is not None:
             scores = aten.where.self(mask, scores, number_like(scores, -math.inf))
         return scores
@@ -140,6 +176,9 @@ class _Problem:
 
 def _forward(problem: _Problem) -> tuple[Tensor, Tensor]:
     """Return the output ``[B, H, L, V]`` and the log-sum-exp ``[B, H, L]``, both in the compute dtype."""
+    if blocks := problem.blocks():
+        outs, sums = zip(*(_forward(block) for block, _ in blocks), strict=True)
+        return aten.cat.default(list(outs), 2), aten.cat.default(list(sums), 2)
     scores = problem.scores()
     top = aten.amax.default(scores, [-1], True)
     top = aten.where.self(aten.eq.Scalar(top, -math.inf), number_like(top, 0), top)
@@ -156,8 +195,15 @@ def _forward(problem: _Problem) -> tuple[Tensor, Tensor]:
     return aten.view.default(out, shape), aten.squeeze.dim(logsumexp, -1)
 
 
-def _backward(problem: _Problem, grad_out: Tensor, out: Tensor, logsumexp: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of query, key, value and scores, in the compute dtype."""
+def _backward(
+    problem: _Problem, grad_out: Tensor, out: Tensor, logsumexp: Tensor, *, of_bias: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Any]:
+    """Return the gradients of query, key and value, in the compute dtype, and with `of_bias` that of the bias, in its own."""
+    if blocks := problem.blocks():
+        found = [_backward(block, *map(cut, (grad_out, out, logsumexp)), of_bias=of_bias) for block, cut in blocks]
+        query, key, value, bias = zip(*found, strict=True)
+        biased = _gathered(bias, problem.bias) if of_bias and problem.bias is not None else None
+        return aten.cat.default(list(query), 2), _added(key), _added(value), biased
     by_group = problem.by_group
     weights = aten.exp.default(aten.sub.Tensor(problem.scores(), aten.unsqueeze.default(logsumexp, -1)))
     grad, values = widened(grad_out), as_rows(problem.value, problem.groups)
@@ -176,8 +222,21 @@ def _backward(problem: _Problem, grad_out: Tensor, out: Tensor, logsumexp: Tenso
         aten.view.default(grad_query, list(problem.query.shape)),
         aten.view.default(grad_key, list(problem.key.shape)),
         aten.view.default(grad_value, list(problem.value.shape)),
-        grad_scores,
+        _bias_gradient(grad_scores, problem.bias) if of_bias and problem.bias is not None else None,
     )
+
+
+def _has_rows(bias: Tensor) -> bool:
+    return bias.dim() > 1 and bias.size(-2) != 1
+
+
+def _added(parts: Sequence[Tensor]) -> Any:
+    return functools.reduce(aten.add.Tensor, parts)
+
+
+def _gathered(parts: Sequence[Tensor], bias: Tensor) -> Any:
+    """Return the gradient of a bias from those of blocks."""
+    return aten.cat.default(list(parts), -2) if _has_rows(bias) else _added(parts)
 
 
 def _bias_gradient(grad_scores: Tensor, bias: Tensor) -> Any:
@@ -549,8 +608,8 @@ def _efficient_backward(
         query, key, value, scaling_of(query, scale), _Seen(is_causal), attn_bias, dropout_p, philox_seed, philox_offset
     )
     kept = aten.slice.Tensor(logsumexp, 2, 0, query.size(2))
-    *grads, scores = _backward(problem, grad_out_, out, kept)
-    of_bias = _aligned(_bias_gradient(scores, attn_bias)) if attn_bias is not None and grad_input_mask[3] else None
+    *grads, found = _backward(problem, grad_out_, out, kept, of_bias=grad_input_mask[3])
+    of_bias = None if found is None else _aligned(found)
     return (*(_heads_inside(grad, like.dtype) for grad, like in zip(grads, (query, key, value), strict=True)), of_bias)
 
 
@@ -669,10 +728,8 @@ def _efficient_packed_backward(
     )
     scaling = scaling_of(operands[0], scale)
     problem = _Problem(*operands, scaling, seen, bias, dropout_p, philox_seed, philox_offset)
-    *grads, scores = _backward(problem, _unpacked(grad_out_), _unpacked(out), kept)
-    of_bias = None
-    if bias is not None:
-        of_bias = _aligned(_bias_gradient(scores, bias)) if bias_requires_grad else None
+    *grads, found = _backward(problem, _unpacked(grad_out_), _unpacked(out), kept, of_bias=bias_requires_grad)
+    of_bias = None if found is None else _aligned(found)
     return (*(_repacked(grad, like) for grad, like in zip(grads, (query, key, value), strict=True)), of_bias)
 
 
@@ -858,12 +915,12 @@ def _overrideable_backward(
     operands = _of_batch(query), _of_batch(key), _of_batch(value)
     scaling = scaling_of(operands[0], scale)
     problem = _Problem(*operands, scaling, _Seen(is_causal), attn_bias, dropout_p, philox_seed, philox_offset)
-    *grads, scores = _backward(problem, _of_batch(grad_out), _of_batch(out), logsumexp)
+    *grads, of_bias = _backward(problem, _of_batch(grad_out), _of_batch(out), logsumexp, of_bias=True)
     results = (
         with_strides_of(aten.view.default(grad, list(like.shape)), like)
         for grad, like in zip(grads, (query, key, value), strict=True)
     )
-    return (*results, _bias_gradient(scores, attn_bias) if attn_bias is not None else None)
+    return (*results, of_bias)
 
 
 @rule("aten._triton_scaled_dot_attention.default", recorded=True)

@@ -11,13 +11,20 @@ import torch
 from torch import Tensor
 
 import eagerdecomp as ed
+from eagerdecomp.decomps.math import attention_heads
 from eagerdecomp.ops.passthrough import is_passthrough_name
 
 aten = torch.ops.aten
 CORE = ed.core_aten()
+pytestmark = pytest.mark.usefixtures("largest_scores")
 DTYPES = {torch.float32: 2e-5, torch.float64: 1e-12, torch.bfloat16: 3e-2}
 
 dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+
+
+@pytest.fixture(params=[attention_heads.LARGEST_SCORES, 400], ids=["whole", "in blocks"])
+def largest_scores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_heads, "LARGEST_SCORES", request.param)
 
 
 def made(*shapes: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> list[Tensor]:
@@ -46,7 +53,7 @@ def check(run: Callable[..., Tensor], reference: Callable[..., Tensor], inputs: 
     want = reference(*wide)
     weight = torch.randn(want.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     want_grads = torch.autograd.grad((want * weight).sum(), wide)
-    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
         found = run(*inputs)
         grads = torch.autograd.grad(found, inputs, weight.to(found.dtype))
     assert [str(op) for op in seen.ops if op not in CORE and not is_passthrough_name(str(op))] == []
@@ -164,7 +171,7 @@ def test_windows(left: int | None, right: int | None) -> None:
 
 def test_the_log_sum_exp_and_other_saved_tensors() -> None:
     q, k, v = (x.detach() for x in made((2, 4, 5, 8), (2, 2, 7, 8), (2, 2, 7, 8), dtype=torch.float32))
-    with ed.EagerDecompMode(CORE):
+    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
         flash = aten._scaled_dot_product_flash_attention(q, k, v)
         efficient = aten._scaled_dot_product_efficient_attention(q, k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1), None, True)
     want = composed(q, k, v)[1]
@@ -178,7 +185,7 @@ def test_the_log_sum_exp_and_other_saved_tensors() -> None:
 def test_dropout_keeps_its_share_and_backward_makes_the_same_choice() -> None:
     q, k = (torch.zeros(1, 2, 64, 8, dtype=torch.float64, requires_grad=True) for _ in range(2))
     value = torch.eye(64, dtype=torch.float64).expand(1, 2, 64, 64).clone().requires_grad_()
-    with ed.EagerDecompMode(CORE):
+    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
         out, *_ = aten._scaled_dot_product_efficient_attention(q, k, value, None, True, 0.25)
         (grad,) = torch.autograd.grad(out, value, torch.eye(64, dtype=torch.float64).expand(1, 2, 64, 64))
         other, *_ = aten._scaled_dot_product_efficient_attention(q, k, value, None, True, 0.25)
@@ -194,14 +201,14 @@ def test_without_dropout_nothing_is_sampled() -> None:
     torch.manual_seed(3)
     want = torch.rand(2)
     torch.manual_seed(3)
-    with ed.EagerDecompMode(CORE):
+    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
         aten._scaled_dot_product_flash_attention(q, k, v)
     assert torch.equal(torch.rand(2), want)
 
 
 def test_rows_that_see_nothing_give_zeros_and_no_gradient() -> None:
     inputs = made((1, 1, 5, 8), (1, 1, 2, 8), (1, 1, 2, 8), dtype=torch.float64)  # the first three rows lie before every key
-    with ed.EagerDecompMode(CORE):
+    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
         out, logsumexp, *_ = aten._scaled_dot_product_flash_attention(*inputs, 0.0, True)
         grads = torch.autograd.grad(out.sum(), inputs)
     assert out[0, 0, :3].eq(0).all()
@@ -225,7 +232,7 @@ def test_what_torch_says_of_the_results_holds(call: Callable[[Tensor], Any]) -> 
     """Shapes, dtypes and strides are those of torch's own meta functions."""
     q = torch.randn(2, 4, 5, 8).transpose(1, 2).contiguous().transpose(1, 2)
     want = call(q.to("meta"))
-    with ed.EagerDecompMode(CORE):
+    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()):
         found = call(q)
     for one, other in zip(found, want, strict=True):
         if isinstance(other, Tensor) and other.dtype is not torch.uint64:
