@@ -5,6 +5,7 @@
 1. The scoreboard with gradients on CUDA tensors, in several processes (``python conformance/scoreboard.py --device cuda --grad``).
 2. Five models in float32: steps of training and inference in eager and in the mode, interleaved, on Core ATen and on Core ATen with
    CUDA's own fused ops. Ratios of medians, the memory's peaks, and the difference of the losses after the same steps.
+   Then on Core ATen with `inductor_hook`, and on the Triton kernels of `examples/triton`.
 3. The training step captured as a CUDA graph, in eager and in the mode.
 
 Exit code 1 if a result is wrong, if an op outside the set reached the device, if losses differ by more than 1 in 1,000 (computed
@@ -38,8 +39,10 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from conformance.gpu_models import MODELS, Model
-from eagerdecomp import BackendRecorder, EagerDecompMode, OpSet, ProgramCache, core_aten
+from eagerdecomp import Backend, BackendRecorder, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError, core_aten
+from eagerdecomp.backends.inductor import inductor_hook
 from eagerdecomp.coverage.analysis import aten_ops
+from eagerdecomp.program.compile_hook import HITS_BEFORE_FUSING
 
 __all__ = ["main"]
 
@@ -80,13 +83,29 @@ STEPS, ROUNDS = 4, 5
 
 
 @dataclass(frozen=True)
+class Hooked:
+    """One model with `inductor_hook`: ratios of time by eager's, seconds of compilation, programs that it took and declined."""
+
+    train: float
+    infer: float
+    seconds: float
+    took: int
+    declined: int
+
+
+@dataclass(frozen=True)
 class Timed:
-    """One model: ratios of time by eager's, peaks of memory in MiB, and the largest relative difference of a loss."""
+    """One model: ratios of time by eager's, peaks of memory in MiB, and the largest relative difference of a loss.
+
+    `triton` is None where an op of the model has no route to the Triton kernels.
+    """
 
     name: str
     train: float
     infer: float
     fused_train: float
+    hooked: Hooked
+    triton: float | None
     captured: float
     memory: tuple[float, float]
     loss: float
@@ -189,6 +208,45 @@ def peak(run: Callable[[], Any]) -> float:
     return torch.cuda.max_memory_allocated() / 2**20
 
 
+class _Hook:
+    """`inductor_hook`, with the time that it takes."""
+
+    def __init__(self) -> None:
+        self.seconds, self.made = 0.0, Counter[bool]()
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        start = time.perf_counter()
+        found = inductor_hook(graph, inputs)
+        self.seconds += time.perf_counter() - start
+        self.made[found is not None] += 1
+        return found
+
+
+def with_hook(native: _Training, first: nn.Module) -> Hooked:
+    """Time a model with `inductor_hook`, after the steps in which it compiles."""
+    hook = _Hook()
+    hooked = _Training(first, native.batch, EagerDecompMode(Backend("hook", core_aten(), compile=hook), cache=ProgramCache()))
+    for _ in range(HITS_BEFORE_FUSING + 2):
+        hooked.step()
+        hooked.infer()
+    (train,), (infer,) = ratios(native.step, [hooked.step]), ratios(native.infer, [hooked.infer])
+    return Hooked(train, infer, hook.seconds, hook.made[True], hook.made[False])
+
+
+def on_triton_kernels(native: _Training, first: nn.Module) -> float | None:
+    """Time the training of a model on the kernels of `examples/triton`; return None if they lack one."""
+    sys.path.insert(0, str(ROOT / "examples" / "triton"))
+    import on_triton
+
+    training = _Training(first, native.batch, EagerDecompMode(on_triton.backend, cache=ProgramCache()))
+    try:
+        training.step()
+    except UnsupportedOpError as error:
+        print(error, file=sys.stderr)
+        return None
+    return ratios(native.step, [training.step])[0]
+
+
 def timed(model: Model) -> Timed:
     """Train one model in eager and in the mode."""
     torch.manual_seed(0)
@@ -196,7 +254,6 @@ def timed(model: Model) -> Timed:
     core = EagerDecompMode(core_aten(), cache=ProgramCache())
     fused = EagerDecompMode(fused_set(), cache=ProgramCache())
     native, ours, with_fused = (_Training(copy.deepcopy(first), batch, mode) for mode in (nullcontext(), core, fused))
-    del first
     loss = 0.0
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # it rounds the convolutions of each algorithm to 10 bits
         for _ in range(3):
@@ -208,11 +265,14 @@ def timed(model: Model) -> Timed:
     train, fused_train = ratios(native.step, [ours.step, with_fused.step])
     (infer,) = ratios(native.infer, [ours.infer])
     del with_fused
+    hooked = with_hook(native, copy.deepcopy(first))
+    triton = on_triton_kernels(native, copy.deepcopy(first))
+    del first
     gc.collect()
     torch.cuda.empty_cache()
     (graph,) = ratios(captured(native.step), [captured(ours.step)])
     outside = tuple(sorted(map(str, recorder.outside(core_aten()))))
-    return Timed(model.name, train, infer, fused_train, graph, memory, loss, outside)
+    return Timed(model.name, train, infer, fused_train, hooked, triton, graph, memory, loss, outside)
 
 
 def page(found: Sequence[Timed], statuses: Counter[str], lines: Sequence[str], seconds: float) -> Iterator[str]:
@@ -240,15 +300,21 @@ def page(found: Sequence[Timed], statuses: Counter[str], lines: Sequence[str], s
         yield ""
     yield (
         "**Models.** Each number but the last two is a time by that of eager: 1.46 means that a step takes 1.46 times as long. "
-        "*Fused* is Core ATen with CUDA's own fused ops added to the set; *graph* is the training step captured as a CUDA graph, "
-        "on both sides. At these sizes the device works while Python runs ahead, which hides most of the cost of a mode."
+        "*Fused* is Core ATen with CUDA's own fused ops added to the set; *with the hook* is Core ATen with `inductor_hook`: "
+        "*compilation* are the seconds that it took, and the programs that it compiled and declined. *Triton kernels* are those of "
+        "`examples/triton`. *Graph* is the training step captured as a CUDA graph, on both sides. At these sizes the device works while Python runs ahead, which hides most of the cost of a mode."
     )
     yield ""
-    yield "| model | training | inference | training, fused | training, graph | peak memory, by eager's | losses differ by |"
-    yield "|---|---|---|---|---|---|---|"
+    yield (
+        "| model | training | inference | training, fused | training, with the hook | inference, with the hook | compilation | "
+        "training, Triton kernels | training, graph | peak memory, by eager's | losses differ by |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for one in found:
+        hook, triton = one.hooked, "no route" if one.triton is None else f"{one.triton:.2f}"
         yield (
-            f"| {one.name} | {one.train:.2f} | {one.infer:.2f} | {one.fused_train:.2f} | {one.captured:.2f} | "
+            f"| {one.name} | {one.train:.2f} | {one.infer:.2f} | {one.fused_train:.2f} | {hook.train:.2f} | {hook.infer:.2f} | "
+            f"{hook.seconds:.0f} s, {hook.took} and {hook.declined} | {triton} | {one.captured:.2f} | "
             f"{one.memory[1] / one.memory[0]:.2f} | {one.loss:.0e} |"
         )
     yield ""
