@@ -302,7 +302,8 @@ def page(found: Sequence[Timed], statuses: Counter[str], lines: Sequence[str], s
         "**Models.** Each number but the last two is a time by that of eager: 1.46 means that a step takes 1.46 times as long. "
         "*Fused* is Core ATen with CUDA's own fused ops added to the set; *with the hook* is Core ATen with `inductor_hook`: "
         "*compilation* are the seconds that it took, and the programs that it compiled and declined. *Triton kernels* are those of "
-        "`examples/triton`. *Graph* is the training step captured as a CUDA graph, on both sides. At these sizes the device works while Python runs ahead, which hides most of the cost of a mode."
+        "`examples/triton`. *Graph* is the training step captured as a CUDA graph, on both sides. "
+        "At these sizes the device works while Python runs ahead, which hides most of the cost of a mode."
     )
     yield ""
     yield (
