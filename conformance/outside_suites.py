@@ -152,6 +152,20 @@ def table(scores: dict[str, dict[str, Score]], tests: dict[str, list[Any]]) -> l
     return lines
 
 
+def nearer(scores: dict[str, dict[str, Score]]) -> list[str]:
+    """Return a line that says how often ours is nearer to float64 than eager, of the calls that differ."""
+    counts = [
+        f"{suite} {column} {score.nearer['ours']} of {score.nearer.total()}"
+        for suite, found in scores.items()
+        for column, score in list(found.items())[1:]
+        if score.nearer
+    ]
+    if not counts:
+        return []
+    text = "Of the calls that differ from eager, eager is the one that is wrong, further from float64 than ours, in"
+    return ["", f"{text}: {'; '.join(counts)}."]
+
+
 def losses(scores: dict[str, dict[str, Score]]) -> list[str]:
     """Return a list of what each column loses, and whether eager or ours is nearer to float64."""
     lines = []
@@ -187,7 +201,7 @@ def main(words: Sequence[str] | None = None) -> int:
             for name, mode in modes.items():
                 print(f"{suite}, {dtype}: {name}", file=sys.stderr)
                 row[f"`{name}`"] = scored(judge, found, lambda op, mode=mode: inside(mode, op))
-        lines += ["", f"## {dtype}", "", *table(scores, tests), *losses(scores)]
+        lines += ["", f"## {dtype}", "", *table(scores, tests), *nearer(scores), *losses(scores)]
     print("\n".join(lines))
     if options.markdown is not None:
         head = f"# Suites of others\n\nBackendBench and FACTO, torch {torch.__version__}."

@@ -55,5 +55,6 @@ def test_each_lost_op_has_a_reason(checkout: Path, capsys: pytest.CaptureFixture
     printed = capsys.readouterr().out
     assert "| BackendBench OpInfo: 3 overloads, 3 calls | 2 | 0 | 2 |" in printed
     assert "- `aten.bernoulli.default`: random numbers" in printed
+    assert "BackendBench OpInfo `eagerdecomp.backends.numpy:BACKEND` 0 of 1" in printed
     assert "- `aten.silu.default`: raises: aten.silu.default is not in OpSet(infra" in printed
     assert printed.strip() in page.read_text(encoding="utf-8")
