@@ -29,7 +29,10 @@ CALLS = 8  # distinct calls of an op
 
 _LOOPS = "each column depends on all columns before it, so each takes a round of calls (14 for LU, 5 for Cholesky, 16 for QR)"
 _JACOBI = "each step rotates all pairs of columns (some 30 calls); most matrices take 8 to 25 steps; the stop condition is read"
-_BULGES = "Francis's QR iteration: some 3 sweeps per row of the matrix, each of up to 50 calls per row; the stop condition is read"
+_BULGES = (
+    "below 16 rows and for equal eigenvalues, Francis's QR iteration: some 3 sweeps per row, each of up to 50 calls per row; "
+    "else some 12 iterations of 4 calls per row; the stop condition is read"
+)
 _CTC = "each step of the recurrence depends on the one before: 6 calls for each time step, and 60 to 90 other calls"
 _GRID = "clips, reflects, masks and weights coordinates; no op of the set samples volumes or computes the gradient"
 _EXPONENTIAL = "a polynomial of degree 16 or 20, and squarings for the largest supported norm, because the norm is not read"

@@ -1,17 +1,22 @@
-"""Eigenvalues and eigenvectors of matrices without symmetry: Francis's double-shift QR iteration on a Hessenberg form.
+"""Eigenvalues and eigenvectors of matrices without symmetry.
 
-The steps are those of EISPACK's ``hqr2`` and LAPACK's ``geev``: balance, reduce to Hessenberg form, chase bulges until every
+Matrices of `_MANY` rows or more take all eigenvalues at once, as the roots of the characteristic polynomial of a Hessenberg form
+(`_at_once`). This takes some 12 iterations of 4 calls per row. If it does not converge to distinct roots with small residuals, as
+for equal eigenvalues, and for small matrices, Francis's double-shift QR iteration does.
+
+Its steps are those of EISPACK's ``hqr2`` and LAPACK's ``geev``: balance, reduce to Hessenberg form, chase bulges until every
 diagonal block has one or two rows, make these blocks triangular, and substitute back for the vectors. Real matrices stay real up to
 the last two steps, so their eigenvalues are real or exact conjugate pairs. A sweep chases one bulge in each matrix of a
 batch, all at once.
 
-The number of sweeps depends on the data, which is read after each sweep. Some 3 n sweeps are usual, of up to 50 n calls each, so
-this serves small matrices.
+The number of sweeps depends on the data, which is read after each sweep. Some 3 n sweeps are usual, of up to 50 n calls each.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,13 +32,19 @@ from eagerdecomp.decomps.math.matrices import (
     eye,
     folded,
     lifted,
+    minus_product,
+    product,
     real_part,
     reflection,
+    single,
+    transposed,
     unfolded,
+    whole_batch,
 )
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.wide_dtype import wide_complex
 
 aten = torch.ops.aten
 
@@ -42,6 +53,13 @@ _SWEEPS = 30
 _STUCK = 10
 
 _BALANCING = 10
+
+#: Rows from which all eigenvalues are iterated at once, and the number of iterations after which this gives up.
+_MANY = 16
+_ITERATIONS = 50
+
+#: Rows between scalings of Hyman's recurrence, whose numbers grow like powers of the eigenvalue.
+_SCALED = 16
 
 
 def _complex(x: Tensor) -> Tensor:
@@ -70,21 +88,26 @@ def _row(x: Tensor) -> Tensor:
     return aten.unsqueeze.default(x, 1)  # type: ignore[no-any-return]
 
 
-class _Places:
+class _Places(NamedTuple):
     """The index masks that all steps on matrices of one size share."""
 
-    def __init__(self, size: int, like: Tensor) -> None:
-        index = arange(0, size, like)
-        self.index = index
-        self.down = aten.sub.Tensor(aten.unsqueeze.default(index, 1), index)  # row minus column
-        self.upper = aten.le.Scalar(self.down, 0)
-        self.below = aten.eq.Scalar(self.down, 1)
+    number: Tensor
+    down: Tensor  #: row minus column
+    upper: Tensor
+    below: Tensor
 
-    def diagonal(self, values: Tensor, down: int) -> Tensor:
-        """Return matrices with ``[Q, n - |down|]`` on one diagonal and zeros elsewhere."""
-        if down:
-            values = aten.constant_pad_nd.default(values, [0, 1] if down > 0 else [1, 0])
-        return aten.where.self(aten.eq.Scalar(self.down, down), _row(values), number_like(values, 0.0))  # type: ignore[no-any-return]
+
+def _places(size: int, like: Tensor) -> _Places:
+    index = arange(0, size, like)
+    down = aten.sub.Tensor(aten.unsqueeze.default(index, 1), index)
+    return _Places(index, down, aten.le.Scalar(down, 0), aten.eq.Scalar(down, 1))
+
+
+def _on_diagonal(places: _Places, values: Tensor, down: int) -> Tensor:
+    """Return matrices with ``[Q, n - |down|]`` on one diagonal and zeros elsewhere."""
+    if down:
+        values = aten.constant_pad_nd.default(values, [0, 1] if down > 0 else [1, 0])
+    return aten.where.self(aten.eq.Scalar(places.down, down), _row(values), number_like(values, 0.0))  # type: ignore[no-any-return]
 
 
 def _balanced(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,6 +162,168 @@ def _hessenberg(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     return matrix, basis
 
 
+# -- all eigenvalues at once --------------------------------------------------------------------------------------
+
+
+def _reduced(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a Hessenberg form of ``[Q, n, n]`` and its basis in some 20 calls a row; NaN if a column is zero already.
+
+    A reflection ``I - v v^H / (|c|^2 + |c| |a|)`` is that of LAPACK, for a column ``c`` with the head ``a`` (see `cholesky_qr`).
+    The basis is below the form, so that both are multiplied by it at once.
+    """
+    size = matrix.size(1)
+    both = single(aten.cat.default([matrix, aten.expand.default(eye(size, matrix), matrix.shape)], 1))
+    for step in range(size - 2):
+        column = aten.slice.Tensor(aten.slice.Tensor(both, -1, step, step + 1), -2, step + 1, size)
+        head, tail = aten.split_with_sizes.default(column, [1, size - step - 2], -2)
+        sizes = aten.abs.default(column) if column.is_complex() else column
+        length = aten.sqrt.default(aten.sum.dim_IntList(aten.mul.Tensor(sizes, sizes), [-2], True))
+        if column.is_complex():
+            top = aten.abs.default(head)
+            turn = aten.where.self(
+                aten.eq.Scalar(top, 0), number_like(head, 1.0), aten.div.Tensor(head, lifted(_or_one(top), head))
+            )
+            away = aten.mul.Tensor(turn, lifted(length, head))
+        else:
+            away = aten.where.self(aten.ge.Scalar(head, 0), length, aten.neg.default(length))
+        lead = aten.add.Tensor(head, away)
+        vector = aten.constant_pad_nd.default(aten.cat.default([lead, tail], -2), [0, 0, step + 1, size])
+        factor = aten.div.Tensor(vector, aten.mul.Tensor(conjugate(away), lead))
+        both = minus_product(both, factor, product(adjoint(vector), both))
+        vector, factor = (aten.slice.Tensor(x, -2, 0, size) for x in (vector, factor))
+        both = minus_product(both, product(both, vector), adjoint(factor))
+    form, basis = aten.split_with_sizes.default(whole_batch(both), [size, size], 1)
+    return form, basis
+
+
+def _recurred(rows: Sequence[Tensor], z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the characteristic polynomial at the points ``z [.., 1, K]``, vectors ``[.., n, K]``, and the log of their scales.
+
+    This is Hyman's method (Wilkinson, The Algebraic Eigenvalue Problem, section 7.11): the vectors, with a last entry of 1 before
+    scaling, solve all rows of ``(H - z) x = 0`` but the first, whose residual is the polynomial. `rows` are those of `H` from the
+    diagonal on, and the entries below the diagonal are 1.
+    """
+    here = vectors = aten.full_like.default(z, 1)
+    scale = aten.full_like.default(real_part(z), 0)
+    for at in reversed(range(1, len(rows))):
+        here = aten.sub.Tensor(aten.mul.Tensor(here, z), product(rows[at], vectors))
+        vectors = aten.cat.default([here, vectors], -2)
+        if at % _SCALED == 0:
+            top = aten.amax.default(aten.abs.default(vectors), [-2], True)
+            scale = aten.add.Tensor(scale, aten.log.default(top))
+            here, vectors = (aten.div.Tensor(x, lifted(top, z)) for x in (here, vectors))
+    return aten.sub.Tensor(aten.mul.Tensor(here, z), product(rows[0], vectors)), vectors, scale
+
+
+def _starts(form: Tensor) -> Tensor:
+    """Return points in an ellipse, ``[.., 1, n]``, for a form of mean eigenvalue 0, scaled by the mean subdiagonal entry.
+
+    That mean is the capacity of a normal matrix's spectrum, roughly. The mean square of the eigenvalues gives the direction and
+    the axes; if it is too large for an ellipse of this capacity, a few eigenvalues are far away, and it gives nothing.
+    """
+    size = form.size(-1)
+    index = arange(0, size, form)
+    number = aten._to_copy.default(index, dtype=form.dtype.to_real())
+    length = aten.sqrt.default(aten.div.Scalar(aten.add.Scalar(number, 0.5), size))
+    angle = aten.add.Scalar(aten.mul.Scalar(number, math.pi * (3 - math.sqrt(5))), 0.3)  # a sunflower's
+    x, y = (aten.mul.Tensor(length, part) for part in (aten.cos.default(angle), aten.sin.default(angle)))
+    square = aten.sum.dim_IntList(aten.mul.Tensor(form, transposed(form)), [-2, -1], True)
+    square = aten.div.Scalar(square, size)
+    much = aten.abs.default(square)
+    axis = aten.where.self(aten.gt.Scalar(much, 2), number_like(much, 0.0), aten.clamp.default(much, None, 0.9))
+    x = aten.mul.Tensor(x, aten.add.Scalar(axis, 1))
+    y = aten.mul.Tensor(y, aten.add.Scalar(aten.neg.default(axis), 1))
+    turn = aten.pow.Tensor_Scalar(aten.div.Tensor(square, lifted(_or_one(much), square)), 0.5)
+    turn = aten.where.self(aten.eq.Scalar(much, 0), number_like(turn, 1.0), turn)
+    return aten.mul.Tensor(_joined(x, y), turn)  # type: ignore[no-any-return]
+
+
+def _step(rows: Sequence[Tensor], z: Tensor, on_diagonal: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the correction of all roots and the least distance of two.
+
+    Weierstrass's corrections ``w`` are the polynomial over the product of the distances from the other points. Börsch-Supan's
+    iteration is ``z_i - w_i / (1 + sum_j w_j / (z_i - z_j))``, which is cubic (Numerische Mathematik 5, 1963).
+    """
+    value, _, scale = _recurred(rows, z)
+    apart = aten.sub.Tensor(z, transposed(z))
+    apart = aten.where.self(on_diagonal, number_like(apart, 1.0), apart)
+    sizes = aten.abs.default(apart)
+    factor = aten.exp.default(aten.sub.Tensor(scale, aten.sum.dim_IntList(aten.log.default(sizes), [-2], True)))
+    turn = aten.prod.dim_int(aten.div.Tensor(apart, lifted(sizes, apart)), -2, True)
+    weight = aten.mul.Tensor(aten.div.Tensor(value, turn), lifted(factor, value))
+    shares = aten.div.Tensor(transposed(weight), apart)
+    shares = aten.sum.dim_IntList(aten.where.self(on_diagonal, number_like(shares, 0.0), shares), [-2], True)
+    sizes = aten.where.self(on_diagonal, number_like(sizes, math.inf), sizes)
+    return aten.div.Tensor(weight, aten.add.Scalar(shares, 1)), aten.amin.default(sizes)
+
+
+def _paired(z: Tensor) -> Tensor:
+    """Return the roots ``[Q, 1, n]`` of real polynomials: real or exact conjugate pairs side by side, that above the axis first."""
+    index = arange(0, z.size(2), z)
+    gaps = aten.abs.default(aten.sub.Tensor(z, conjugate(transposed(z))))
+    partner = aten.argmin.default(gaps, -2, True)
+    z = aten.mul.Scalar(aten.add.Tensor(z, aten.gather.default(conjugate(z), -1, partner)), 0.5)
+    below = aten._to_copy.default(aten.lt.Scalar(_imaginary(z), 0), dtype=torch.int64)
+    rank = aten.add.Tensor(aten.mul.Scalar(aten.minimum.default(partner, index), 2), below)
+    return aten.gather.default(z, -1, aten.sort.default(rank, -1)[1])  # type: ignore[no-any-return]
+
+
+def _at_once(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the eigenvalues ``[Q, n]`` and eigenvectors ``[Q, n, n]``, complex; None if this does not lead to distinct ones.
+
+    The largest entry of the matrix is 1. The roots are computed in float64 if the backend has it.
+    """
+    size, real = matrix.size(1), not matrix.is_complex()
+    wide = wide_complex()
+    form, basis = _reduced(aten._to_copy.default(matrix, dtype=wide.to_real() if real else wide))
+    form, basis, given = (aten._to_copy.default(x, dtype=wide) for x in (form, basis, matrix))
+    eps = torch.finfo(wide).eps
+    enough = torch.finfo(matrix.dtype).eps ** 0.45  # the next correction is about its cube
+    below = _row(aten.diagonal.default(form, -1, 1, 2))
+    sizes = aten.abs.default(below)
+    if not aten._local_scalar_dense.default(aten.amin.default(sizes)) > eps:
+        return None
+    center = aten.mean.dim(_row(aten.diagonal.default(form, 0, 1, 2)), [2], True)
+    radius = lifted(aten.mul.Scalar(aten.exp.default(aten.mean.dim(aten.log.default(sizes), [2], True)), 1.8), form)
+    form = aten.sub.Tensor(form, aten.mul.Tensor(eye(size, form), center))
+    form = aten.div.Tensor(form, radius)
+    z = _starts(form)
+    scales = aten.cumprod.default(aten.div.Tensor(below, radius), 2)
+    scales = aten.cat.default([aten.full_like.default(center, 1), scales], 2)
+    form = single(aten.mul.Tensor(form, aten.div.Tensor(scales, transposed(scales))))
+    rows = [cut(aten.slice.Tensor(form, -2, at, at + 1), -1, at, size) for at in range(size)]
+    z = single(z)
+    index = arange(0, size, z)
+    on_diagonal = aten.eq.Tensor(aten.unsqueeze.default(index, 1), index)
+    for _ in range(_ITERATIONS):
+        step, least = _step(rows, z, on_diagonal)
+        z = aten.sub.Tensor(z, step)
+        change = aten._local_scalar_dense.default(aten.amax.default(aten.abs.default(step)))
+        # Then disjoint discs around the points have one root each (Braess and Hadeler, Numerische Mathematik 21, 1973).
+        if change < enough and 4 * size * change < aten._local_scalar_dense.default(least):
+            break
+        if not math.isfinite(change):
+            return None
+    else:
+        return None
+    z = whole_batch(z)
+    z = _paired(z) if real else z
+    vectors = whole_batch(_recurred(rows, single(z))[1])
+    vectors = aten.mul.Tensor(vectors, transposed(scales))
+    vectors = aten.bmm.default(
+        basis, aten.div.Tensor(vectors, lifted(aten.amax.default(aten.abs.default(vectors), [1], True), vectors))
+    )
+    values = aten.add.Tensor(aten.mul.Tensor(z, radius), center)
+    missed = aten.sub.Tensor(aten.bmm.default(given, vectors), aten.mul.Tensor(vectors, values))
+    lengths = [aten.sum.dim_IntList(aten.abs.default(x), [1], True) for x in (missed, vectors, given)]
+    bound = aten.mul.Tensor(lengths[1], aten.amax.default(lengths[2], [2], True))
+    worst = aten._local_scalar_dense.default(aten.amax.default(aten.div.Tensor(lengths[0], bound)))
+    if not worst < 4 * torch.finfo(matrix.dtype).eps:
+        return None
+    values, vectors = (aten._to_copy.default(x, dtype=matrix.dtype.to_complex()) for x in (values, vectors))
+    return aten.squeeze.dim(values, 1), vectors
+
+
 # -- sweeps -------------------------------------------------------------------------------------------------------
 
 
@@ -182,11 +367,11 @@ def _window(coupled: Tensor, places: _Places) -> tuple[Tensor, Tensor]:
     size = coupled.size(1) + 1
     trios = aten.logical_and.default(cut(coupled, 1, 0, size - 2), cut(coupled, 1, 1, size - 1))
     none = aten.full.default([], 0, dtype=torch.int64, device=coupled.device)
-    last = aten.amax.default(aten.where.self(trios, cut(places.index, 0, 2, size), none), [1], True)
+    last = aten.amax.default(aten.where.self(trios, cut(places.number, 0, 2, size), none), [1], True)
     cuts = aten.logical_and.default(
-        aten.logical_not.default(coupled), aten.lt.Tensor(cut(places.index, 0, 0, size - 1), aten.sub.Scalar(last, 1))
+        aten.logical_not.default(coupled), aten.lt.Tensor(cut(places.number, 0, 0, size - 1), aten.sub.Scalar(last, 1))
     )
-    first = aten.amax.default(aten.where.self(cuts, cut(places.index, 0, 1, size), none), [1], True)
+    first = aten.amax.default(aten.where.self(cuts, cut(places.number, 0, 1, size), none), [1], True)
     beyond = aten.full.default([], size, dtype=torch.int64, device=coupled.device)
     return aten.where.self(aten.eq.Scalar(last, 0), beyond, first), last
 
@@ -343,8 +528,8 @@ def _triangular(
     sine = aten.where.self(coupled, aten.div.Tensor(c, length), zero)
     along = aten.where.self(leads, aten.constant_pad_nd.default(cosine, [0, 1]), unit)
     along = aten.where.self(follows, aten.constant_pad_nd.default(conjugate(cosine), [1, 0]), along)
-    turn = aten.add.Tensor(places.diagonal(along, 0), places.diagonal(sine, 1))
-    turn = aten.sub.Tensor(turn, places.diagonal(conjugate(sine), -1))
+    turn = aten.add.Tensor(_on_diagonal(places, along, 0), _on_diagonal(places, sine, 1))
+    turn = aten.sub.Tensor(turn, _on_diagonal(places, conjugate(sine), -1))
     work = aten.bmm.default(adjoint(turn), aten.bmm.default(_complex(work), turn))
     return values, work, aten.bmm.default(_complex(basis), turn)
 
@@ -364,7 +549,7 @@ def _substituted(work: Tensor, values: Tensor, places: _Places) -> Tensor:
     zero, one = number_like(work, 0.0), number_like(work, 1.0)
     found: Tensor | None = None
     for at in reversed(range(size)):
-        own_column = aten.eq.Scalar(places.index, at)
+        own_column = aten.eq.Scalar(places.number, at)
         if found is None:
             found = _row(aten.expand.default(aten._to_copy.default(own_column, dtype=work.dtype), [work.size(0), size]))
             continue
@@ -372,7 +557,7 @@ def _substituted(work: Tensor, values: Tensor, places: _Places) -> Tensor:
         gap = aten.sub.Tensor(values, aten.slice.Tensor(values, 1, at, at + 1))
         gap = aten.where.self(aten.lt.Tensor(aten.abs.default(gap), least), lifted(least, gap), gap)
         row = aten.div.Tensor(aten.bmm.default(beside, found), _row(gap))
-        after = aten.gt.Scalar(places.index, at)
+        after = aten.gt.Scalar(places.number, at)
         row = aten.where.self(after, row, aten.where.self(own_column, one, zero))
         bound = lifted(aten.clamp.default(aten.abs.default(row), 1), row)
         found = aten.div.Tensor(aten.cat.default([row, found], 1), bound)
@@ -412,14 +597,18 @@ def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     work, scale = _balanced(divided(matrix, top))
     # Balancing changes magnitudes, so divide by the largest entry again.
     again = _or_one(aten.amax.default(aten.abs.default(work), [1, 2], True))
-    places = _Places(size, work)
-    work, basis, coupled = _by_blocks(aten.div.Tensor(work, again), vectors, places)
-    values, upper, basis = _triangular(work, basis, coupled, places)
-    result = aten.mul.Tensor(values, aten.squeeze.dim(aten.mul.Tensor(top, again), 2))
-    if basis is None or upper is None:
-        return result, None
-    found = aten.bmm.default(basis, _substituted(upper, values, places))
-    return result, _normalized(aten.mul.Tensor(found, _column(scale)), result, not matrix.is_complex())
+    work = aten.div.Tensor(work, again)
+    factor = aten.squeeze.dim(aten.mul.Tensor(top, again), 2)
+    found = _at_once(work) if size >= _MANY else None
+    if found is None:
+        places = _places(size, work)
+        work, basis, coupled = _by_blocks(work, vectors, places)
+        values, upper, basis = _triangular(work, basis, coupled, places)
+        if basis is None or upper is None:
+            return aten.mul.Tensor(values, factor), None
+        found = values, aten.bmm.default(basis, _substituted(upper, values, places))
+    result = aten.mul.Tensor(found[0], factor)
+    return result, _normalized(aten.mul.Tensor(found[1], _column(scale)), result, not matrix.is_complex())
 
 
 # -- the ops ------------------------------------------------------------------------------------------------------
@@ -431,7 +620,7 @@ def _found(self: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     return _eigen(folded(self), vectors)
 
 
-@rule("aten.linalg_eig.default", recorded=True)
+@rule("aten.linalg_eig.default")
 def _linalg_eig(self: Tensor) -> tuple[Tensor, Tensor]:
     batch, dtype = batch_shape(self), self.dtype.to_complex()
     if not self.numel():
@@ -442,7 +631,7 @@ def _linalg_eig(self: Tensor) -> tuple[Tensor, Tensor]:
     return unfolded(values, batch), column_major(vectors, batch)
 
 
-@rule("aten._linalg_eigvals.default", recorded=True)
+@rule("aten._linalg_eigvals.default")
 def _linalg_eigvals(self: Tensor) -> Tensor:
     if not self.numel():
         return aten.empty.memory_format(self.shape[:-1], dtype=self.dtype.to_complex(), device=self.device)  # type: ignore[no-any-return]

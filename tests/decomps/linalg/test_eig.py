@@ -47,6 +47,11 @@ MATRICES: dict[str, Callable[[torch.dtype], Tensor]] = {
     "three": lambda dtype: rand(2, 3, 3, dtype=dtype),
     "batched": lambda dtype: rand(2, 3, 6, 6, dtype=dtype),
     "larger": lambda dtype: rand(13, 13, dtype=dtype),
+    "at once": lambda dtype: rand(2, 18, 18, dtype=dtype),
+    "at once, with columns of one entry": lambda dtype: (
+        torch.diag(torch.ones(19, dtype=dtype), -1) + torch.diag(rand(20, dtype=dtype))
+    ),
+    "not at once, with equal eigenvalues": lambda dtype: turned(jordan(18, dtype)),
     "zero": lambda dtype: torch.zeros(4, 4, dtype=dtype),
     "identity": lambda dtype: torch.eye(4, dtype=dtype),
     "triangular": lambda dtype: rand(5, 5, dtype=dtype).triu(),
@@ -113,6 +118,16 @@ def test_real_matrices_have_real_eigenvalues_or_exact_pairs(size: int, dtype: to
     assert torch.equal(values[first].conj(), values[second])
     assert torch.equal(vectors.mT[first].conj(), vectors.mT[second])
     assert 2 * len(first[0]) == (~real).sum()
+
+
+def test_all_eigenvalues_at_once_take_few_calls() -> None:
+    matrix = rand(40, 40, dtype=torch.float32)
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(ed.core_aten()):
+        values, _ = torch.linalg.eig(matrix)
+    assert seen.ops.total() < 40 * 140  # QR steps take 2,000 per row
+    gaps = (values.unsqueeze(1) - torch.linalg.eigvals(matrix)).abs()
+    assert gaps.amin(1).amax() < 1e-4
+    assert gaps.amin(0).amax() < 1e-4
 
 
 @settings(max_examples=12, deadline=None)
