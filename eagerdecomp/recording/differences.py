@@ -18,7 +18,7 @@ from eagerdecomp.eager.compare import is_arbitrary
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.recording.align import aligned, family
 from eagerdecomp.recording.digest import distance, relative_distance
-from eagerdecomp.recording.rounding import AGREE, allowed_distance, distance_of_inputs, dtype_of
+from eagerdecomp.recording.rounding import AGREE, allowed_distance, beside_large, distance_of_inputs, distance_of_values, dtype_of
 from eagerdecomp.recording.run_folder import RecordedCall, RecordedRun, Value, ranks_of, read_run
 
 __all__ = ["CallDifference", "Changed", "RankDifferences", "RunDifferences", "by_module", "compare_runs"]
@@ -302,13 +302,16 @@ def _worst(
     for index, off in offs:
         if not off:
             continue
-        allowed = allowed_distance(call, other, index, drift, tf32) + _NOISE * noise.get((call.number, index), 0.0)
-        if off > allowed and off / max(allowed, 1e-300) > badness:
-            badness = off / max(allowed, 1e-300)
-            relative = _relative(call, other, index, off)
-            kind = "random" if call.random or other.random else "values"
-            part = relative / off if math.isfinite(off) and off else 1.0
-            worst = CallDifference(kind, call, other, call.outputs[index].name, relative, allowed * part, drift)
+        measured = noise.get((call.number, index), 0.0)
+        allowed = allowed_distance(call, other, index, drift, tf32) + _NOISE * measured
+        relative = _relative(call, other, index, off)
+        part = relative / off if math.isfinite(off) else 1.0
+        pairs = [(relative, allowed * part)] if measured else [(relative, allowed * part), beside_large(call, other, index, drift)]
+        for found, limit in pairs:
+            if found > limit and found / max(limit, 1e-300) > badness:
+                badness = found / max(limit, 1e-300)
+                kind = "random" if call.random or other.random else "values"
+                worst = CallDifference(kind, call, other, call.outputs[index].name, found, limit, drift)
     return worst
 
 
@@ -322,7 +325,7 @@ def _distances(call: RecordedCall, other: RecordedCall) -> list[tuple[int, float
         tie = ties and index == 1
         if x.digest is None or y.digest is None or tie or (op is not None and is_arbitrary(op, index)):
             continue
-        found.append((index, distance(x.digest, y.digest)))
+        found.append((index, distance_of_values(x, y)))
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -24,8 +25,8 @@ __all__ = [
     "distance",
     "flat_values",
     "hashes_of",
-    "norm_of_difference",
     "relative_distance",
+    "scaled_distance",
     "sums_of",
     "unpacked",
 ]
@@ -33,8 +34,15 @@ __all__ = [
 #: Number of values of a projection. The relative error of an estimated distance is about sqrt(2 / BUCKETS).
 BUCKETS = 16
 
-#: A digest as bytes: hash and size, then the numbers of `_statistics`.
-RECORD = struct.Struct(f"<qq{7 + BUCKETS}d")
+# Number of values of the projection of scaled elements.
+_SCALED = 8
+
+#: A digest as bytes: hash and size, then the numbers of `_statistics`, and a checksum.
+RECORD = struct.Struct(f"<qq{7 + BUCKETS + _SCALED}dI")
+_CHECKED = RECORD.size - 4
+
+# Elements are scaled from 2 ** 10 on, fully from 2 ** 20 on, so that tensors that differ by rounding are scaled alike.
+_SCALE_FROM, _SCALE_BITS = 10.0, 10.0
 
 # A long tensor is digested in chunks of this many elements, converted to float64 one at a time.
 _CHUNK = 1 << 16
@@ -58,6 +66,8 @@ class TensorDigest(NamedTuple):
         places: a hash of the places of NaN, and of infinities with their signs; 0 if there are none.
         projection: `BUCKETS` sums of the elements with fixed weights. The expected sum of squares of the projection of a tensor is
             the square of its norm, so the projections of two tensors show how far apart they are.
+        scaled: of floating-point elements of which some are large, such as a mask, a projection on a logarithmic scale, ``asinh``,
+            which shows changes of the other elements; else zeros.
     """
 
     hash: int
@@ -70,6 +80,7 @@ class TensorDigest(NamedTuple):
     inf: int
     places: float
     projection: Sequence[float]
+    scaled: Sequence[float]
 
     @property
     def rms(self) -> float:
@@ -141,21 +152,23 @@ def digests_of(rows: Tensor, hashes: Sequence[int]) -> bytes:
         for number, chunk in enumerate(_chunks(rows)):
             (statistics,) = _statistics(chunk)
             places = float(int(statistics[6]) * _scrambled(number) % (1 << 53))
-            signed = [sign * one for sign, one in zip(_signs_of(number), statistics[7:], strict=True)]
+            signs = _signs_of(number)
+            signed = [sign * one for sign, one in zip(signs + signs[:_SCALED], statistics[7:], strict=True)]
             parts.append([*statistics[:6], places, *signed])
         norm, least, most, *rest = zip(*parts, strict=True)
         found = [[math.hypot(*norm), min(least), max(most), *map(sum, rest)]]
-    return b"".join([RECORD.pack(hash_, size, *statistics) for hash_, statistics in zip(hashes, found, strict=True)])
+    records = [RECORD.pack(hash_, size, *statistics, 0)[:_CHECKED] for hash_, statistics in zip(hashes, found, strict=True)]
+    return b"".join([record + zlib.crc32(record).to_bytes(4, "little") for record in records])
 
 
 def _statistics(rows: Tensor) -> list[list[float]]:
-    """Return of each row the norm, minimum, maximum, sum, numbers of NaN and infinities, their places, and projection.
+    """Return of each row the norm, minimum, maximum, sum, numbers of NaN and infinities, their places, and projections.
 
     All but the numbers and places are of the finite elements.
     """
     count, size = rows.shape
     if not size:
-        return [[0.0, math.inf, -math.inf] + [0.0] * (4 + BUCKETS)] * count
+        return [[0.0, math.inf, -math.inf] + [0.0] * (4 + BUCKETS + _SCALED)] * count
     wide = rows.to(torch.float64)
     norm = torch.linalg.vector_norm(wide, dim=1)
     if math.isfinite(norm.sum().item()):
@@ -171,18 +184,34 @@ def _statistics(rows: Tensor) -> list[list[float]]:
         wide = torch.where(finite, wide, 0.0)
         largest = wide.abs().amax(1, keepdim=True).clamp_min(1.0)  # its square may be too large for a float
         norm = (wide / largest).square().sum(1, keepdim=True).sqrt().mul(largest).squeeze(1)
+    total, scaled = wide.sum(1), _scaled(rows, wide, least, most)
+    projection = _projected(wide.mul_(_signs(size)) if wide is not rows else torch.mul(wide, _signs(size)))
+    return torch.cat((torch.stack((norm, least, most, total, nan, inf, places), 1), projection, scaled), 1).tolist()
+
+
+def _projected(weighted: Tensor) -> Tensor:
+    """Return the sums of weighted elements in buckets."""
     # Element i is in bucket i % BUCKETS. Each element has a weight of its own: if a row shared one, an error that is equal in
     # all rows could cancel in all buckets at once. Weights are not just signs, so that two equal errors do not cancel either.
+    count, size = weighted.shape
     full = size - size % BUCKETS
-    total = wide.sum(1)
-    weighted = wide.mul_(_signs(size)) if wide is not rows else torch.mul(wide, _signs(size))
-    if full:
-        projection = (weighted[:, :full] if full < size else weighted).view(count, -1, BUCKETS).sum(1)
-        if full < size:
-            projection[:, : size - full] += weighted[:, full:]
-    else:
-        projection = torch.constant_pad_nd(weighted, (0, BUCKETS - size))
-    return torch.cat((torch.stack((norm, least, most, total, nan, inf, places), 1), projection), 1).tolist()
+    if not full:
+        return torch.constant_pad_nd(weighted, (0, BUCKETS - size))
+    projection = (weighted[:, :full] if full < size else weighted).view(count, -1, BUCKETS).sum(1)
+    if full < size:
+        projection[:, : size - full] += weighted[:, full:]
+    return projection
+
+
+def _scaled(rows: Tensor, wide: Tensor, least: Tensor, most: Tensor) -> Tensor:
+    """Return the projections of rows on a logarithmic scale if they have large elements; else zeros."""
+    if rows.dtype.is_floating_point:
+        largest = torch.maximum(most, -least).to(torch.float64).clamp_min_(1.0)
+        share = largest.log2().sub_(_SCALE_FROM).div_(_SCALE_BITS).clamp_(0.0, 1.0)
+        if share.any():
+            projection = _projected(wide.asinh().mul_(_signs(rows.shape[1])))
+            return (projection[:, :_SCALED] + projection[:, _SCALED:]).mul_(share.unsqueeze(1))
+    return wide.new_zeros(len(rows), _SCALED)
 
 
 def digest_of(values: Tensor) -> TensorDigest:
@@ -192,12 +221,22 @@ def digest_of(values: Tensor) -> TensorDigest:
 
 
 def unpacked(record: bytes) -> TensorDigest:
-    """Return the digest that was packed."""
-    hash_, size, norm, least, most, total, nan, inf, places, *projection = RECORD.unpack(record)
+    """Return the digest that was packed.
+
+    Raises:
+        ValueError: if it is damaged.
+    """
+    hash_, size, norm, least, most, total, nan, inf, places, *projections, checksum = RECORD.unpack(record)
+    if checksum != zlib.crc32(record[:_CHECKED]):
+        raise ValueError("a digest is damaged")
     finite = size - int(nan) - int(inf)
     least, most = (least, most) if finite else (0.0, 0.0)
     mean = total / max(1, finite)
-    return TensorDigest(hash_, size, norm, least, most, mean, int(nan), int(inf), places, tuple(projection))
+    return TensorDigest(hash_, size, norm, least, most, mean, int(nan), int(inf), places, *_split(projections))
+
+
+def _split(projections: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return tuple(projections[:BUCKETS]), tuple(projections[BUCKETS:])
 
 
 def distance(one: TensorDigest, other: TensorDigest) -> float:
@@ -208,19 +247,20 @@ def distance(one: TensorDigest, other: TensorDigest) -> float:
         return math.inf
     # The statistics give lower bounds, also where the projections happen to be equal.
     bounds = (one.norm - other.norm, one.min - other.min, one.max - other.max, (one.mean - other.mean) * math.sqrt(one.size))
-    found = [norm_of_difference(one.projection, other.projection), *map(abs, bounds)]
+    projected = [math.dist(*pair) for pair in ((one.projection, other.projection), (one.scaled, other.scaled))]
+    found = [*projected, *map(abs, bounds)]
     return math.inf if any(map(math.isnan, found)) else max(found)  # sums of large numbers are infinite
 
 
+def scaled_distance(one: TensorDigest, other: TensorDigest) -> float:
+    """Return the estimated root mean square of the differences of elements on the logarithmic scale, to which 1.0 is a factor e."""
+    return math.dist(one.scaled, other.scaled) / math.sqrt(max(1, one.size))
+
+
 def relative_distance(one: TensorDigest, other: TensorDigest) -> float:
-    """Return the estimated distance of two tensors, relative to the larger norm."""
+    """Return the estimated distance of two tensors, relative to the larger norm, or on the logarithmic scale if that is more."""
     off = distance(one, other)
-    return off / max(one.norm, other.norm, 1e-300) if math.isfinite(off) else off
-
-
-def norm_of_difference(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the norm of the difference of two projections."""
-    return math.dist(one, other)
+    return max(off / max(one.norm, other.norm, 1e-300), scaled_distance(one, other)) if math.isfinite(off) else off
 
 
 def _chunks(rows: Tensor) -> Iterator[Tensor]:

@@ -108,6 +108,7 @@ class ValueRecorder(AmbientMode):
         native_random: whether random calls on the CPU run torch's own kernels, also in an `EagerDecompMode`, so that they draw the
             same numbers as in plain eager.
         command: the command line that is run, for the text of a comparison.
+        options: the options of ``eagerdecomp record`` with which it is run.
 
     Raises:
         ArgumentError: for an invalid `save_limit`, or a string where a list is expected.
@@ -136,6 +137,7 @@ class ValueRecorder(AmbientMode):
         save_limit: int = 1 << 30,
         native_random: bool = False,
         command: Sequence[str] = (),
+        options: Sequence[str] = (),
     ) -> None:
         super().__init__()
         for name, given in (("save", save), ("save_modules", save_modules)):
@@ -150,7 +152,7 @@ class ValueRecorder(AmbientMode):
         self._saves_any = bool(self._save or self._save_modules or self._save_calls)
         self._save_left = save_limit
         self._native_random = native_random
-        self._command = tuple(command)
+        self._command, self._options = tuple(command), tuple(options)
         self._owner = os.getpid()
         self._lock = free_in_child(threading.RLock())
         self._writer: RunWriter | None = None
@@ -368,7 +370,7 @@ class ValueRecorder(AmbientMode):
                     self._sites.clear()
                 site = self._sites[key] = writer.add_site({**given[1], "outputs": [self._row(*one) for one in outputs]})
             if "saved" in more:
-                more["saved"] = writer.save(writer.calls, more["saved"])
+                more = writer.save(writer.calls, more["saved"])
             writer.add_call(site, values, more)
 
     def _header(self, rank: int) -> dict[str, Any]:
@@ -382,6 +384,7 @@ class ValueRecorder(AmbientMode):
             "threads": torch.get_num_threads(),
             "tf32": [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32],
             "command": list(self._command),
+            "options": list(self._options),
         }
 
 

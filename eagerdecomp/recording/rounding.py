@@ -17,10 +17,10 @@ import torch
 
 from eagerdecomp.eager.tolerance import Tolerance, tolerance_of
 from eagerdecomp.ops.call_text import SHORT_DTYPES
-from eagerdecomp.recording.digest import TensorDigest, relative_distance
+from eagerdecomp.recording.digest import TensorDigest, distance, relative_distance, scaled_distance
 from eagerdecomp.recording.run_folder import RecordedCall, Value
 
-__all__ = ["AGREE", "allowed_distance", "distance_of_inputs", "dtype_of", "shape_of"]
+__all__ = ["AGREE", "allowed_distance", "beside_large", "distance_of_inputs", "distance_of_values", "dtype_of", "shape_of"]
 
 #: Inputs that are farther apart than this, relative to their norm, do not agree, so the outputs of their call are not judged.
 AGREE = 0.05
@@ -182,6 +182,10 @@ def _exponential(one: _Output) -> float:
     return one.norm * (1 + max(0.0, most)) + math.sqrt(one.digest.size) * min(1.0, max(0.0, -least))
 
 
+def _logarithm(one: _Output) -> float:
+    return one.norm + (math.sqrt(one.digest.size) if one.moved else 0.0)
+
+
 def _hyperbolic(one: _Output) -> float:
     return one.norm * (1 + max((x.largest for x in one.floats()), default=0.0))
 
@@ -233,6 +237,7 @@ _SCALES: Sequence[tuple[str, _Scale, bool]] = (
     (r"mean|nanmean", _averaged, True),
     (r"var.*|std.*", _variance, True),
     (r"exp2?_?|expm1_?", _exponential, True),
+    (r"(log|log2|log10|log1p)_?", _logarithm, True),
     (r"sinh|cosh", _hyperbolic, True),
     (r"sin_?|cos_?|erf|tanh_?|sigmoid_?|gelu_?|silu_?|mish_?|elu_?|softplus", _wave, True),
     (r"(_foreach_)?(add|sub|rsub|lerp|addcmul|addcdiv)_?|.*fused_.*", _terms, True),
@@ -244,6 +249,13 @@ _SCALES: Sequence[tuple[str, _Scale, bool]] = (
 
 # Ops with a pole at 0: the change of a result has no bound in the norms, but in the smallest element.
 _POLES = re.compile(r"(_foreach_)?(div|reciprocal|rsqrt|sqrt|log|log2|log10|log1p|pow|addcdiv)_?|.*(p_dist|cdist|norm)_backward")
+# Ops whose result has no bound that the digests show: a period, a pole elsewhere, or the condition number of a matrix.
+_UNBOUNDED = re.compile(
+    r"(fmod|remainder|frac|tan)_?|_?linalg_(?!vector_norm).*|cholesky.*|lu_.*|inverse|.*triangular_solve.*|geqrf|ormqr"
+)
+# Ops whose elements may jump by one.
+_STEPS = re.compile(r"(_foreach_)?(floor|ceil|round|trunc|floor_divide)_?")
+_SUMS = re.compile(r"(_foreach_)?(add|sub|rsub)_?")
 _PRODUCTS = re.compile(r".*(mm|linear|matmul|conv|dot|bmm|attention|einsum).*")
 
 
@@ -256,6 +268,22 @@ def _row_of(packet: str) -> tuple[_Scale, bool]:
     return _own, False
 
 
+def distance_of_values(one: Value, other: Value) -> float:
+    """Return the distance of two tensors that have digests. Of integers, float64 may not show it, but hashes do."""
+    assert one.digest is not None
+    assert other.digest is not None
+    found = distance(one.digest, other.digest)
+    exact = found < 1 and dtype_of(one.text) == dtype_of(other.text) and not _is_inexact(one)
+    return 1.0 if exact and one.digest.hash != other.digest.hash else found
+
+
+def _relative(one: Value, other: Value) -> float:
+    assert one.digest is not None
+    assert other.digest is not None
+    found = relative_distance(one.digest, other.digest)
+    return found or distance_of_values(one, other) / max(one.digest.norm, 1.0)
+
+
 def distance_of_inputs(one: RecordedCall, other: RecordedCall) -> float:
     """Return the largest distance of two inputs of the calls, relative to the norm; infinity if other arguments differ."""
     tensors = [[value for value in call.inputs if value.is_tensor] for call in (one, other)]
@@ -263,7 +291,7 @@ def distance_of_inputs(one: RecordedCall, other: RecordedCall) -> float:
     for x, y in zip(*tensors, strict=False):
         if x.digest is None or y.digest is None:
             continue
-        found = max(found, relative_distance(x.digest, y.digest))
+        found = max(found, _relative(x, y))
     if one.packet == other.packet and [value.name for value in one.inputs] == [value.name for value in other.inputs]:
         for x, y in zip(one.inputs, other.inputs, strict=True):
             found = max(found, 0.0 if x.is_tensor or y.is_tensor else _distance_of_constants(x, y))
@@ -307,19 +335,54 @@ def allowed_distance(call: RecordedCall, other: RecordedCall, index: int, drift:
     def size(moved: bool) -> float:
         return max(scale(_Output(call, digest, index, moved)), scale(_Output(other, second, index, moved)))
 
+    root, name = math.sqrt(digest.size), call.packet.rpartition(".")[2]
+    pole = _POLES.fullmatch(name) is not None
+    # Elements that jump, or that are magnified, do so by how far they are from a point, so what counts is the spread of the inputs.
+    jumps = drift
+    if drift and (bound is None or not (smooth or pole)):
+        jumps = max(drift, _distance_by_spread(call, other))
+    if drift and (jumps > AGREE or _UNBOUNDED.fullmatch(name)):
+        return math.inf
     if bound is None:  # integers and bools are exact, unless the inputs differ
-        root = math.sqrt(digest.size)
-        return 0.0 if drift == 0 else digest.largest * (2 + math.sqrt(_DRIFT * math.sqrt(drift)) * root)
+        return 0.0 if drift == 0 else digest.largest * (2 + math.sqrt(_DRIFT * math.sqrt(jumps)) * root)
     # The inputs may be in a coarser dtype than the output.
     rounding = max([bound.rounding, *(_rounding_of(value) for value in (*call.inputs, *other.inputs))])
-    if tf32 and _PRODUCTS.fullmatch(call.packet.rpartition(".")[2]):
+    if tf32 and _PRODUCTS.fullmatch(name):
         rounding = max(rounding, _TF32)
     allowed = _of_comparer(bound, digest, second) + _ROUNDINGS * rounding * size(moved=False)
     if drift == 0:
         return allowed
-    if _POLES.fullmatch(call.packet.rpartition(".")[2]):
+    allowed += root if _STEPS.fullmatch(name) else 0.0
+    if pole:
         return allowed + _DRIFT * drift * size(moved=True) * _pole(call)
-    return allowed + _DRIFT * (drift if smooth else math.sqrt(drift)) * size(moved=True)
+    return allowed + _DRIFT * (drift if smooth else math.sqrt(jumps)) * size(moved=True)
+
+
+def beside_large(call: RecordedCall, other: RecordedCall, index: int, drift: float) -> tuple[float, float]:
+    """Return the distance of an output on the logarithmic scale, and the allowed one. It shows errors beside large elements.
+
+    Only ops that compute each element from a few of the inputs are judged: others add rounding errors of the large elements to all.
+    """
+    scale, smooth = _row_of(call.packet)
+    exact_sum = drift == 0 and _SUMS.fullmatch(call.packet.rpartition(".")[2]) is not None
+    x, y = call.outputs[index], other.outputs[index]
+    if x.digest is None or y.digest is None or not (exact_sum or (scale is _own and smooth)):
+        return 0.0, math.inf
+    tolerances = [tolerance_of(dtype) for dtype in (dtype_of(x.text), dtype_of(y.text)) if dtype is not None]
+    allowed = max((one.relative + one.absolute + _ROUNDINGS * one.rounding for one in tolerances if one is not None), default=0.0)
+    return scaled_distance(x.digest, y.digest), allowed + _DRIFT * drift
+
+
+def _distance_by_spread(call: RecordedCall, other: RecordedCall) -> float:
+    """Return the largest distance of two inputs, relative to the norm of what they differ from their mean."""
+    found = 0.0
+    for x, y in zip(call.inputs, other.inputs, strict=False):
+        one = x.digest
+        if one is not None and y.digest is not None and one.size > 1 and _is_inexact(x):
+            spread = math.sqrt(max(0.0, one.norm * one.norm - one.size * one.mean * one.mean))
+            off = distance(one, y.digest)
+            found = max(found, off / spread if spread else math.inf) if off else found
+    return found
 
 
 def _of_comparer(tolerance: Tolerance, one: TensorDigest, other: TensorDigest) -> float:

@@ -1,10 +1,10 @@
 """The folder of a recorded run: a folder per rank, with `calls.jsonl`, `digests.bin` and saved tensors. One writer and one reader.
 
-`calls.jsonl` has a JSON object per line: the header, then calls, and a last row if the run ended well. What calls of one place have
-in common (op, module, line, shapes) is a row of its own, the *site*. A call has the numbers of its tensors' values; later rows say
-which digest in `digests.bin` each value has. Rows of calls are appended as the calls are made, and digests at least once a
-second, so the run can be read after a crash: only the digests of the last calls may be missing. A run is read without keeping its
-calls in memory.
+`calls.jsonl` has a JSON object per line, each with a checksum: the header, then calls, and a last row if the run ended well. What
+calls of one place have in common (op, module, line, shapes) is a row of its own, the *site*. A call has the numbers of its tensors'
+values; later rows say which digest in `digests.bin` each value has. Rows of calls are appended as the calls are made, and digests
+at least once a second, so the run can be read after a crash: only the digests of the last calls may be missing. A run is read
+without keeping its calls in memory.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import struct
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from eagerdecomp.recording.digest import RECORD, TensorDigest, unpacked
 __all__ = ["Calls", "RecordedCall", "RecordedRun", "RunWriter", "Value", "ranks_of", "read_run"]
 
 FORMAT = "eagerdecomp values"
-VERSION = 2
+VERSION = 3
 CALLS = "calls.jsonl"
 DIGESTS = "digests.bin"
 _WRITE_ONE = "Write one with: eagerdecomp record --values FOLDER SCRIPT"
@@ -78,6 +79,7 @@ class RecordedCall:
         outputs: the results, then the arguments that the op wrote.
         random: whether it draws random numbers.
         saved: the file with its tensors in the folder of the run; "" if they were not saved.
+        checksum: the checksum of that file.
         error: the error that it raised; "" if it returned.
     """
 
@@ -90,6 +92,7 @@ class RecordedCall:
     outputs: tuple[Value, ...]
     random: bool = False
     saved: str = ""
+    checksum: int = 0
     error: str = ""
 
     @property
@@ -173,21 +176,21 @@ class RunWriter:
         """Append a call: its site, the numbers of its tensors' values, and what else there is to say."""
         if self._file is not None:
             rest = f",{_encode(more)[1:]}" if more else "}"
-            _write(self._file, f'{{"call":{self.calls},"site":{site},"values":{values}{rest}\n'.encode())
+            _write(self._file, _line(f'{{"call":{self.calls},"site":{site},"values":{values}{rest}'))
         self.calls += 1
 
     def add_note(self, text: str) -> None:
         """Write what is left out of the run."""
         self._add({"note": text})
 
-    def save(self, number: int, content: Any) -> str:
-        """Save the tensors of a call, and return the name of the file."""
+    def save(self, number: int, content: Any) -> dict[str, Any]:
+        """Save the tensors of a call, and return what its row says about the file."""
         name = f"tensors/{number}.pt"
         (self.folder / "tensors").mkdir(exist_ok=True)
         buffer = io.BytesIO()
         torch.save(content, buffer)
         write_bytes(self.folder / name, buffer.getvalue())
-        return name
+        return {"saved": name, "checksum": zlib.crc32(buffer.getvalue())}
 
     def close(self) -> None:
         """Write the last row, and close the file. A second call does nothing."""
@@ -200,7 +203,13 @@ class RunWriter:
 
     def _add(self, row: Mapping[str, Any]) -> None:
         if self._file is not None:
-            _write(self._file, f"{_encode(row)}\n".encode())
+            _write(self._file, _line(_encode(row)))
+
+
+def _line(row: str) -> bytes:
+    """Return a JSON object as a line, with a checksum of its own, because a row is whole or missing after a crash or Ctrl-C."""
+    body = row[:-1].encode()
+    return b'%b,"crc":%d}\n' % (body, zlib.crc32(body))
 
 
 def _write(file: int, content: bytes) -> None:
@@ -272,7 +281,15 @@ class Calls(Sequence[RecordedCall]):
             tuple([self._with_digest(one, next(values)) if one.is_read else one for one in side])
             for side in (site.inputs, site.outputs)
         )
-        return replace(site, number=number, inputs=inputs, outputs=outputs, saved=row.get("saved", ""), error=row.get("error", ""))
+        return replace(
+            site,
+            number=number,
+            inputs=inputs,
+            outputs=outputs,
+            saved=row.get("saved", ""),
+            checksum=row.get("checksum", 0),
+            error=row.get("error", ""),
+        )
 
     def site_number(self, number: int) -> int:
         """Return the number of a call's site."""
@@ -344,7 +361,10 @@ class Calls(Sequence[RecordedCall]):
             if len(self._cached_digests) >= _CACHED:
                 self._cached_digests.clear()
             self._digests.seek(digest * RECORD.size)
-            found = self._cached_digests[digest] = unpacked(self._digests.read(RECORD.size))
+            try:
+                found = self._cached_digests[digest] = unpacked(self._digests.read(RECORD.size))
+            except (ValueError, struct.error) as error:
+                raise FileError(f"{self._digests.name}: this run is damaged ({error}). {_WRITE_ONE}") from None
         return Value(value.name, value.text, value.strides, found, True, True, digest)
 
 
@@ -362,7 +382,7 @@ def read_run(folder: str | os.PathLike[str]) -> RecordedRun:
     for number, (offset, row) in enumerate(_rows(path), 1):
         try:
             if calls is None:
-                header = _checked_header(path, row)
+                header = row
                 calls = Calls(path.parent)
             elif complete:
                 raise ValueError("there is a row after the last one")
@@ -416,18 +436,22 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise FileError(f"{path}: this run is damaged (line {number}: {error}). {_WRITE_ONE}") from None
             if not isinstance(row, dict):
                 raise FileError(f"{path}: this run is damaged (line {number} is no object). {_WRITE_ONE}")
+            if number == 1:
+                _check_header(path, row)
+            body, _, checksum = line.rpartition(b',"crc":')
+            if checksum != b"%d}\n" % zlib.crc32(body):
+                raise FileError(f"{path}: this run is damaged (line {number} has another checksum). {_WRITE_ONE}")
             yield offset, row
             offset += len(line)
 
 
-def _checked_header(path: Path, row: dict[str, Any]) -> dict[str, Any]:
+def _check_header(path: Path, row: dict[str, Any]) -> None:
     if row.get("format") != FORMAT:
         raise FileError(f'{path}: this is not a recorded run (it has no "format": "{FORMAT}"). {_WRITE_ONE}')
     if row.get("version") != VERSION:
         raise FileError(
             f"{path}: this run has version {row.get('version')!r}, and this eagerdecomp reads version {VERSION}. Record it again"
         )
-    return row
 
 
 def _site(row: Mapping[str, Any]) -> RecordedCall:

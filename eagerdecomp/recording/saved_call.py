@@ -19,6 +19,7 @@ from eagerdecomp.errors import FileError
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.import_path import module_of, object_of
 from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.ops.opset_file import op_set_from
 from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["main"]
@@ -28,7 +29,11 @@ def main(path: Path, words: Sequence[str] | None = None) -> int:
     """Make the call of a file that a `ValueRecorder` saved, print how it differs, and return the exit code."""
     parser = argparse.ArgumentParser(description="make a saved call, and compare its results with the saved ones")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--backend", metavar="MODULE:NAME", help="make the call in eagerdecomp's mode with this backend or op set")
+    parser.add_argument(
+        "--backend",
+        metavar="SET",
+        help="make the call in eagerdecomp's mode: the name or file of an op set, or MODULE:NAME of a Backend or OpSet",
+    )
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
     options = parser.parse_args(words)
     for module in options.imports:
@@ -51,7 +56,10 @@ def main(path: Path, words: Sequence[str] | None = None) -> int:
 
     given, named = mapped_call(restored, saved["args"], saved["kwargs"])
     args, kwargs = mapped_call(moved, *copied(op, given, named))
-    mode: Any = EagerDecompMode(object_of("--backend", options.backend)) if options.backend else nullcontext()
+    mode: Any = nullcontext()
+    if options.backend:
+        found = object_of("--backend", options.backend) if ":" in options.backend else op_set_from(options.backend)
+        mode = EagerDecompMode(found)
     with torch.no_grad(), mode:
         result = list(leaves_of(op(*args, **kwargs)))
     names = [argument.name for argument in facts_of(op).arguments]
@@ -69,11 +77,11 @@ def main(path: Path, words: Sequence[str] | None = None) -> int:
     values = not facts_of(op).is_random
     print(describe_call(op, given, named))
     facts = ("dtype", "layout")
-    found = difference(op, given, named, want, have, op, values=values, strides="any", facts=facts)
-    if nesting_of(have.leaves) == nesting_of(want.leaves) and found is None:
+    differs = difference(op, given, named, want, have, op, values=values, strides="any", facts=facts)
+    if nesting_of(have.leaves) == nesting_of(want.leaves) and differs is None:
         print("the results agree with the saved ones" + ("" if values else "; random numbers are not compared"))
         return 0
-    print(found)
+    print(differs)
     return 1
 
 

@@ -127,8 +127,8 @@ def _reproduce(one: RankDifferences, found: CallDifference) -> str:
 def record_again(run: RecordedRun, call: RecordedCall) -> str:
     """Return the command that records a run again, and saves the tensors of a call."""
     folder = run.folder.parent if run.folder.name.startswith("rank") else run.folder
-    script = shlex.join(run.header.get("command") or ["SCRIPT"])
-    return f"eagerdecomp record --values {shlex.quote(f'{folder}_saved')} --save-call {call.number} {script}"
+    words = [*run.header.get("options", ()), "--save-call", str(call.number), *(run.header.get("command") or ["SCRIPT"])]
+    return f"eagerdecomp record --values {shlex.quote(f'{folder}_saved')} {shlex.join(words)}"
 
 
 def _random(rows: Sequence[CallDifference]) -> Iterator[str]:

@@ -166,6 +166,17 @@ WRONG: dict[str, tuple[str, Callable[..., Any], Callable[[], object]]] = {
         lambda x, y: (x * y).flip(0),
         lambda: (torch.tensor([torch.nan, 1.0, 1.0]) * torch.ones(3)).exp(),
     ),
+    "a score beside a mask": (
+        "add.Tensor",
+        lambda x, y: torch.ops.aten.add(x * 1.01, y),
+        lambda: torch.linspace(-1, 1, 12).view(3, 4) + torch.tensor([0.0, 0.0, torch.finfo(torch.float32).min, 0.0]),
+    ),
+    "elements beside a large one": (
+        "neg.default",
+        lambda x: torch.where(x.abs() < 3, -1.01 * x, -x),
+        lambda: torch.tensor([1e30, *[1.0] * 40]).neg(),
+    ),
+    "low bits of integers": ("neg.default", lambda x: -x - 1, lambda: torch.full((40,), 2**60).neg()),
     "softmax of a mask": (
         "_softmax.default",
         lambda x, dim, half: torch.ops.aten._softmax(x * 1.01, dim, half),
@@ -188,6 +199,48 @@ def test_a_wrong_kernel_is_named(name: str, tmp_path: Path) -> None:
         recorder.close()
     (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
     assert [one.first.op for one in rank.found] == [f"aten.{op}"]
+
+
+# Name -> the inputs, and a function that magnifies their rounding errors.
+ILL_CONDITIONED: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Any]]] = {
+    "layer norm of nearly constant rows": (lambda x: 100 + 1e-4 * x, lambda x: nn.functional.layer_norm(x, (64,))),
+    "a quotient near a pole": (lambda x: 1 + 1e-6 * x, lambda x: 1 / (x - 1)),
+    "logarithms near 1": (lambda x: 1 + 1e-6 * x, torch.log),
+    "softmax of huge logits": (lambda x: 1e6 * (1 + 1e-6 * x), lambda x: x.softmax(-1)),
+    "nearly equal elements": (lambda x: 1 + 1e-6 * x, lambda x: (x.argmax(-1), x.topk(5), x.sort(), x > 1)),
+    "steps": (lambda x: torch.arange(64.0) + 1e-6 * x, lambda x: (x.floor(), x.int(), x.remainder(1.0))),
+    "a pole": (lambda x: torch.pi / 2 + 1e-6 * x, torch.tan),
+    "the end of a domain": (lambda x: 1 - 1e-7 * x.abs(), torch.acos),
+    "nearly singular matrices": (lambda x: 1 + 1e-5 * x[:, :32], lambda x: (torch.linalg.inv(x), torch.linalg.qr(x))),
+    "a mask": (lambda x: x.masked_fill(x > 1, -1e30), lambda x: x.softmax(-1)),
+}
+
+
+@pytest.mark.parametrize("error", [1e-7, 1e-5, 1e-3])
+@pytest.mark.parametrize("name", [*ILL_CONDITIONED])
+def test_a_call_that_magnifies_rounding_errors_is_not_accused(name: str, error: float, tmp_path: Path) -> None:
+    make, function = ILL_CONDITIONED[name]
+    generator = torch.Generator().manual_seed(0)
+    x = make(torch.randn(32, 64, generator=generator))
+    for folder in ("a", "b"):
+        nudged = x * (1 + error * (torch.rand(x.shape, generator=generator) - 0.5))
+        with ed.ValueRecorder(tmp_path / folder) as recorder:
+            function(nudged)
+        recorder.close()
+    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+    assert (rank.found, rank.compared) == ((), len(rank.partners))
+
+
+def test_inputs_that_differ_beside_a_mask_are_the_cause(tmp_path: Path) -> None:
+    mask = torch.zeros(4, 8).masked_fill(torch.ones(4, 8).triu() > 0, torch.finfo(torch.float32).min)
+    for folder, factor in (("a", 1.0), ("b", 1.5)):
+        scores = factor * torch.linspace(-1, 1, 32).view(4, 8) + mask
+        with ed.ValueRecorder(tmp_path / folder) as recorder:
+            scores.softmax(-1)
+        recorder.close()
+    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+    assert rank.changed is not None
+    assert (rank.found, rank.changed.input) == ((), "self")
 
 
 def test_calls_that_read_only_shapes_are_aligned_by_them(tmp_path: Path) -> None:
@@ -386,12 +439,19 @@ def test_two_commands_name_the_call_and_a_third_reproduces_it(
     assert (found["found"][0]["module"], found["found"][0]["relative"] > 0.004) == ("model.1", True)
     assert Path("page.html").read_text().count("<circle") > 10
     assert main(command) == 0
-    assert main(["diff", "right_saved", "wrong", "--reproduce", "call.py", "--json", "-"]) == 1
+    capfd.readouterr()
+    assert main(["diff", "right_saved", "wrong", "--reproduce", "call.py"]) == 1
+    assert "python call.py --backend npu_kernels:mine" in capfd.readouterr().out
+    assert main(["diff", "wrong", "right"]) == 1
+    assert "eagerdecomp record --values wrong_saved --backend npu_kernels:mine --save-call 1" in capfd.readouterr().out
     from eagerdecomp.recording.saved_call import main as saved_call
 
     assert saved_call(Path("call.pt"), []) == 0
     assert saved_call(Path("call.pt"), ["--backend", "npu_kernels:mine"]) == 1
-    next(Path("right_saved/rank0/tensors").iterdir()).unlink()
+    file = next(Path("right_saved/rank0/tensors").iterdir())
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert main(["diff", "right_saved", "wrong", "--reproduce", "call.py"]) == 2
+    file.unlink()
     assert main(["diff", "right_saved", "wrong", "--reproduce", "call.py"]) == 2
     assert main(["diff", "right", "right"]) == 0
     assert main(["diff", "right", "found.json"]) == 2

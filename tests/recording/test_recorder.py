@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -93,7 +94,12 @@ def test_large_tensors_that_change_in_place_have_another_digest(size: int, permu
     memory = np.linspace(-1, 2, 2 * size, dtype=np.float32)
     x = torch.from_numpy(memory).view(2, size)
     x = x.t() if permuted else x
-    changes = (lambda: None, lambda: memory.sort(), lambda: np.negative(memory, out=memory), lambda: np.copyto(memory[:1], 7))
+    changes = (
+        lambda: None,
+        lambda: np.copyto(memory, np.roll(memory, 2)),
+        lambda: np.negative(memory, out=memory),
+        lambda: np.copyto(memory[:1], 7),
+    )
     with ed.ValueRecorder(tmp_path) as recorder:
         torch._foreach_neg([x])
         for change in (lambda: memory[::-1].sort(), *changes):
@@ -157,6 +163,15 @@ def test_tensors_are_saved_on_request_up_to_a_limit(tmp_path: Path) -> None:
     assert torch.equal(content["args"][0].softmax(-1), content["results"][0])
 
 
+def sealed(text: str) -> str:
+    """Return rows with the right checksums."""
+    bodies = [line.rpartition(',"crc":') for line in text.splitlines(keepends=True)]
+    return "".join(
+        f'{body},"crc":{zlib.crc32(body.encode())}}}\n' if mark and rest.endswith("\n") else body + mark + rest
+        for body, mark, rest in bodies
+    )
+
+
 def damaged(folder: Path) -> dict[str, tuple[str, bytes, bool]]:
     """Return names -> the two files of a run, damaged, and whether they can be read."""
     text, digests = (folder / "calls.jsonl").read_text(encoding="utf-8"), (folder / "digests.bin").read_bytes()
@@ -178,7 +193,7 @@ def damaged(folder: Path) -> dict[str, tuple[str, bytes, bool]]:
         "saved": (text.replace('"call":1,', '"call":1,"saved":3,', 1), digests, False),
         "digest": (text, digests[:-1] + bytes([digests[-1] ^ 1]), False),
         "digest removed": (unfinished, digests[:-1], False),
-        "version": (text.replace('"version":2', '"version":3', 1), digests, False),
+        "version": (text.replace('"version":3', '"version":2', 1), digests, False),
         "another file": ("{}\n", digests, False),
         "empty": ("", digests, False),
     }
@@ -191,7 +206,7 @@ def test_a_torn_last_line_is_read_and_other_damage_is_refused(tmp_path: Path) ->
     folder = tmp_path / "rank0"
     assert read(tmp_path).complete
     for name, (text, digests, readable) in damaged(folder).items():
-        (folder / "calls.jsonl").write_text(text, encoding="utf-8")
+        (folder / "calls.jsonl").write_text(sealed(text), encoding="utf-8")
         (folder / "digests.bin").write_bytes(digests)
         if readable:
             assert not read(tmp_path).complete, name
@@ -201,6 +216,24 @@ def test_a_torn_last_line_is_read_and_other_damage_is_refused(tmp_path: Path) ->
                 read(tmp_path)
     with pytest.raises(ed.FileError, match="holds no recorded run"):
         ranks_of(tmp_path / "rank0" / "missing")
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_flipped_byte_is_refused(ended: bool, tmp_path: Path) -> None:
+    with ed.ValueRecorder(tmp_path / "run") as recorder:
+        torch.linspace(1, 2, 5).exp().sum()
+    recorder.close()
+    folder = tmp_path / "run" / "rank0"
+    content = {name: (folder / name).read_bytes() for name in ("calls.jsonl", "digests.bin")}
+    if not ended:
+        content["calls.jsonl"] = content["calls.jsonl"][: content["calls.jsonl"].rindex(b'{"end"')]
+    for name, whole in content.items():
+        for place in range(0, len(whole) - 2, 7):
+            for other, untouched in content.items():
+                (folder / other).write_bytes(untouched)
+            (folder / name).write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            with pytest.raises(ed.FileError, match=r"damaged|not a recorded run|has version"):
+                [*read(tmp_path / "run").calls]
 
 
 @pytest.mark.full

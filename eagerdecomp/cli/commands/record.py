@@ -36,6 +36,7 @@ def _run(args: argparse.Namespace) -> int:
         save_limit=args.save_limit,
         native_random=args.random == "native",
         command=args.script_words if not args.module else ["-m", *args.rest],
+        options=_again(args),
     )
     mode: Any = nullcontext()
     if args.ops is not None:
@@ -66,6 +67,15 @@ def _run(args: argparse.Namespace) -> int:
     if outcome.terminated:
         os.kill(os.getpid(), signal.SIGTERM)
     return outcome.exit_code
+
+
+def _again(args: argparse.Namespace) -> list[str]:
+    """Return the options with which a run is made again: all but those that say what is written where."""
+    found = [word for module in args.imports for word in ("--import", module)]
+    found += [args.ops_option, args.ops] if args.ops is not None else []
+    given = {"--on-unsupported": args.on_unsupported, "--random": args.random}
+    defaults = {"--on-unsupported": "error", "--random": "native"}
+    return [*found, *(word for name, value in given.items() if value != defaults[name] for word in (name, value))]
 
 
 COMMAND = Command("record", _run)
