@@ -21,7 +21,7 @@ from eagerdecomp.recording.digest import distance, relative_distance
 from eagerdecomp.recording.rounding import AGREE, allowed_distance, beside_large, distance_of_inputs, distance_of_values, dtype_of
 from eagerdecomp.recording.run_folder import RecordedCall, RecordedRun, Value, ranks_of, read_run
 
-__all__ = ["CallDifference", "Changed", "RankDifferences", "RunDifferences", "by_module", "compare_runs"]
+__all__ = ["CallDifference", "Changed", "RankDifferences", "RunDifferences", "by_module", "compare_runs", "difference_of_calls"]
 
 # The measured distance of two runs of one program counts this many times, because it differs from run to run.
 _NOISE = 8
@@ -289,6 +289,11 @@ def _differences(rank: int, first: RecordedRun, second: RecordedRun, noise: _Noi
     if changed is not None and not changed.partnered and 2 * agreeing > later:
         changed = None  # the two calls are no partners: what comes after them agrees
     return RankDifferences(rank, (first, second), partners, tuple(found.values()), tuple(random.values()), changed, offs_of)
+
+
+def difference_of_calls(call: RecordedCall, other: RecordedCall, *, tf32: bool) -> CallDifference | None:
+    """Return how a call differs in two runs by more than its inputs and rounding explain, or None."""
+    return _worst(call, other, _distances(call, other), distance_of_inputs(call, other), {}, tf32)
 
 
 def _worst(

@@ -25,6 +25,7 @@ __all__ = [
     "distance",
     "flat_values",
     "hashes_of",
+    "is_whole",
     "relative_distance",
     "scaled_distance",
     "sums_of",
@@ -220,23 +221,18 @@ def digest_of(values: Tensor) -> TensorDigest:
     return unpacked(digests_of(rows, hashes_of(rows).tolist()))
 
 
-def unpacked(record: bytes) -> TensorDigest:
-    """Return the digest that was packed.
+def is_whole(record: bytes) -> bool:
+    """Return whether packed bytes are a digest that is not damaged."""
+    return len(record) == RECORD.size and zlib.crc32(record[:_CHECKED]).to_bytes(4, "little") == record[_CHECKED:]
 
-    Raises:
-        ValueError: if it is damaged.
-    """
-    hash_, size, norm, least, most, total, nan, inf, places, *projections, checksum = RECORD.unpack(record)
-    if checksum != zlib.crc32(record[:_CHECKED]):
-        raise ValueError("a digest is damaged")
+
+def unpacked(record: bytes) -> TensorDigest:
+    """Return the digest that was packed."""
+    hash_, size, norm, least, most, total, nan, inf, places, *projections, _ = RECORD.unpack(record)
     finite = size - int(nan) - int(inf)
     least, most = (least, most) if finite else (0.0, 0.0)
-    mean = total / max(1, finite)
-    return TensorDigest(hash_, size, norm, least, most, mean, int(nan), int(inf), places, *_split(projections))
-
-
-def _split(projections: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    return tuple(projections[:BUCKETS]), tuple(projections[BUCKETS:])
+    mean, projection, scaled = total / max(1, finite), tuple(projections[:BUCKETS]), tuple(projections[BUCKETS:])
+    return TensorDigest(hash_, size, norm, least, most, mean, int(nan), int(inf), places, projection, scaled)
 
 
 def distance(one: TensorDigest, other: TensorDigest) -> float:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import struct
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ import torch
 
 from eagerdecomp.errors import FileError
 from eagerdecomp.host.atomic_file import write_bytes
-from eagerdecomp.recording.digest import RECORD, TensorDigest, unpacked
+from eagerdecomp.recording.digest import RECORD, TensorDigest, is_whole, unpacked
 
 __all__ = ["Calls", "RecordedCall", "RecordedRun", "RunWriter", "Value", "ranks_of", "read_run"]
 
@@ -361,10 +360,10 @@ class Calls(Sequence[RecordedCall]):
             if len(self._cached_digests) >= _CACHED:
                 self._cached_digests.clear()
             self._digests.seek(digest * RECORD.size)
-            try:
-                found = self._cached_digests[digest] = unpacked(self._digests.read(RECORD.size))
-            except (ValueError, struct.error) as error:
-                raise FileError(f"{self._digests.name}: this run is damaged ({error}). {_WRITE_ONE}") from None
+            record = self._digests.read(RECORD.size)
+            if not is_whole(record):
+                raise FileError(f"{self._digests.name}: this run is damaged (digest {digest} has another checksum). {_WRITE_ONE}")
+            found = self._cached_digests[digest] = unpacked(record)
         return Value(value.name, value.text, value.strides, found, True, True, digest)
 
 

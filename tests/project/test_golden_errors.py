@@ -48,7 +48,10 @@ ELSEWHERE = {
     "recording/reproduce.py:save_script": "a missing file: tests/recording/test_differences.py",
     "cli/commands/record.py:_run": "a folder that holds a run: tests/recording/test_differences.py",
     **dict.fromkeys(
-        [f"recording/run_folder.py:{name}" for name in ("__init__", "_opened", "read_run", "_rows", "_checked_header")],
+        [
+            f"recording/run_folder.py:{name}"
+            for name in ("__init__", "_opened", "read_run", "_rows", "_check_header", "_with_digest")
+        ],
         "damaged folders: tests/recording/test_recorder.py",
     ),
     **dict.fromkeys([f"recording/saved_call.py:{name}" for name in ("main", "_loaded")], "another torch, or a damaged file"),

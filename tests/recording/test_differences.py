@@ -375,6 +375,22 @@ def test_each_rank_writes_a_folder_and_ranks_are_compared(tmp_path: Path) -> Non
     assert (rank.found, rank.changed.first.op) == ((), "aten.full.default")
 
 
+def test_a_reproduction_does_not_believe_the_kernel_of_this_machine(tmp_path: Path) -> None:
+    """It is wrong in float64 too."""
+    from eagerdecomp.recording.saved_call import main as saved_call
+
+    with ed.ValueRecorder(tmp_path / "a", save=["*"]) as recorder:
+        torch.linspace(-1, 1, 64).view(4, 16).softmax(-1)
+    recorder.close()
+    (file,) = [
+        tmp_path / "a" / "rank0" / call.saved for call in run_folder.read_run(tmp_path / "a" / "rank0").calls if "soft" in call.op
+    ]
+    assert saved_call(file, []) == 0
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("_softmax", lambda x, dim, half: torch.nn.functional.normalize(x.exp(), 1, dim) * 1.01, "CPU")
+        assert saved_call(file, []) == 1
+
+
 def test_a_reproduction_compares_arguments_that_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from eagerdecomp.recording.saved_call import main as saved_call
 
