@@ -376,7 +376,7 @@ def _one(value: Any, index: tuple[int, ...] = ()) -> str:
         first = max(0, index[-1] - 2)
         near = value[index[:-1]][first : index[-1] + 3].tolist()
         return f"{tensor_text(value)} {near} at {[*index[:-1], first]} and after"
-    return f"{tensor_text(value)} {value.tolist()}" if value.numel() <= 8 else tensor_text(value)
+    return f"{tensor_text(value)} {value.tolist()}" if 0 < value.numel() <= 8 else tensor_text(value)
 
 
 def _shown(one: Observed) -> str:

@@ -52,6 +52,8 @@ def _made_wrong(op: OpOverload, call: Call) -> Iterator[tuple[str, Call]]:
     """Yield calls with one other argument, each with what is other. Eager says which of them are wrong."""
     values = arguments_of(op, call.args, call.kwargs)
     for place, argument in enumerate(facts_of(op).arguments):
+        if argument.kind == "ScalarType":  # its default value is a number
+            continue
         for what, value in _others(values[place]):
             args, kwargs = call_of(op, [value if at == place else one for at, one in enumerate(values)])
             yield f"{argument.name} {what}", Call(args, kwargs)
@@ -62,9 +64,9 @@ def _others(value: Any) -> Iterator[tuple[str, Any]]:
         with Caught():  # few dtypes lack a conversion
             yield "of another dtype", value.to(torch.float64 if value.dtype is not torch.float64 else torch.int64)
             yield "of complex numbers", value.to(torch.complex64)
-        yield "with a dimension more", value.unsqueeze(0)
+        yield "with a dimension more", value.unsqueeze(0).clone()  # not a view: it may be an argument that the call writes
         if value.dim() and value.shape[0]:
-            yield "with a dimension less", value[0]
+            yield "with a dimension less", value[0].clone()
             yield "with a row more", torch.cat([value, value[:1]])
             yield "with a column more", torch.cat([value, value.narrow(-1, 0, 1)], -1) if value.shape[-1] else value
         if value.numel() and value.dtype in (torch.int64, torch.int32):
@@ -76,6 +78,7 @@ def _others(value: Any) -> Iterator[tuple[str, Any]]:
         yield from (("with a number more", [*value, 1]), ("with a number less", [*value[1:]]))
         yield from ((f"with {one}", [one, *value[1:]]) for one in (-3, 0, _FAR))
     elif type(value) is int:
-        yield from (("out of range", value + _FAR), ("out of range below", -value - _FAR), ("that is 0", 0))
+        others = (("out of range", value + _FAR), ("out of range below", -value - _FAR), ("that is 0", 0))
+        yield from ((what, other) for what, other in others if abs(other) < 2**63)
     elif isinstance(value, str):
         yield "that means nothing", "nonsense"

@@ -24,6 +24,9 @@ from eagerdecomp.backends.numpy import BACKEND, FAMILIES, PASSTHROUGH
 from eagerdecomp.backends.numpy.arrays import memory
 from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.judge import differences, excused, observe
+from eagerdecomp.conformance.refusals import accepted_calls
+from eagerdecomp.conformance.suite import kernel_of, spec_of
+from eagerdecomp.ops.opset import resolve_ops
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -68,6 +71,15 @@ def test_the_suite_finds_nothing_wrong_in_a_part_of_the_kernels() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_suite_finds_nothing_wrong(family: str) -> None:
     assert wrong_by_the_suite([f"aten.{name}" if "." in name else f"aten.{name}.default" for name in FAMILIES[family]]) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["addmm.default", "atan2.out", "convolution.default", "copy.default", "native_group_norm.default"])
+def test_a_kernel_refuses_what_eager_refuses(name: str) -> None:
+    (op,) = resolve_ops([f"aten.{name}"])
+    spec = spec_of(op)
+    assert spec is not None
+    assert accepted_calls(kernel_of(BACKEND, op), spec, 300, 0) == []
 
 
 # -- and what is made of them -------------------------------------------------------------------------------------

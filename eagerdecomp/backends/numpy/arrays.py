@@ -166,7 +166,7 @@ def store(tensor: Tensor, values: Array | Number) -> Tensor:
     elif tensor.dtype is torch.float16 and values.dtype.kind not in "b":
         values = _converted(values, np.dtype(np.float32))
     room = memory(tensor)
-    room[...] = _converted(values, room.dtype)
+    room[...] = np.broadcast_to(_converted(values, room.dtype), room.shape)  # NumPy alone would drop leading dimensions of size 1
     return tensor
 
 

@@ -66,6 +66,8 @@ _FIRST: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "native_group_norm_backward": ("GroupNormBackwardKernelImpl", _ALL_BUT_REAL),
     "native_layer_norm": ("LayerNormKernelImpl", _ALL_BUT_REAL),
     "native_layer_norm_backward": ("LayerNormBackwardKernelImpl", _ALL_BUT_REAL),
+    "sort": ("sort", _COMPLEX),
+    "topk": ("topk", _COMPLEX),
     "reflection_pad1d": ("reflection_pad1d", _BOOL),
     "reflection_pad2d": ("reflection_pad2d", _BOOL),
     "reflection_pad3d": ("reflection_pad3d", _BOOL),

@@ -222,6 +222,8 @@ def _atan2_out(x: Tensor, y: Tensor, *, out: Tensor) -> Tensor:
     shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
     if not torch.can_cast(floating(common(x, y)), out.dtype):
         raise RuntimeError(f"result type {floating(common(x, y))} can't be cast to the desired output type {out.dtype}")
+    if tuple(out.shape) != shape and (out is x or out is y):
+        raise RuntimeError(f"output with shape {list(out.shape)} doesn't match the broadcast shape {list(shape)}")
     if tuple(out.shape) != shape:
         out.resize_(shape)
         if not keep_strides([x, y]):

@@ -134,6 +134,8 @@ def _arange(
         first, last, by = int(start), int(end), int(step)
         return to_tensor(first + by * np.arange(-(-(last - first) // by), dtype=np.int64), dtype)
     count = math.ceil((float(end) - float(start)) / float(step))
+    if count >= 2**62:
+        raise RuntimeError(f"invalid size, possible overflow: {count} numbers")
     if not dtype.is_floating_point:
         return to_tensor(int(start) + int(step) * np.arange(count, dtype=np.int64), dtype)
     return to_tensor(start + step * np.arange(count, dtype=np.float64), dtype)

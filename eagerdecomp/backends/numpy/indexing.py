@@ -73,6 +73,8 @@ def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     if places.size and (places.min() < 0 or places.max() >= (x.shape[along] if x.dim() else 1)):
         raise IndexError("index out of range in self")
     if not x.dim():
+        if places.size > 1:
+            raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {places.size} value(s)")
         return to_tensor(read(x), x.dtype)
     return to_tensor(np.take(read(x), places, axis=along), x.dtype)
 
@@ -91,9 +93,11 @@ def _indices(x: Tensor, indices: Indices) -> tuple[Any, ...]:
             continue
         if index.dtype in (torch.bool, torch.uint8):
             mask = read(index, torch.bool)
+            if not mask.ndim:
+                raise RuntimeError("a mask of a tensor with dimensions must have a dimension")
             if mask.shape != tuple(x.shape[dim : dim + mask.ndim]) or dim + mask.ndim > x.dim():
                 raise IndexError(f"The shape of the mask {list(mask.shape)} does not match {list(x.shape)} at index {dim}")
-            made += np.nonzero(mask) if mask.ndim else [np.zeros(int(mask), np.int64)]
+            made += np.nonzero(mask)
             dim += mask.ndim
             continue
         if index.dtype not in (torch.int64, torch.int32):
@@ -105,8 +109,18 @@ def _indices(x: Tensor, indices: Indices) -> tuple[Any, ...]:
     return tuple(made)
 
 
+_MASKS = (torch.bool, torch.uint8)
+
+
+def _check_masks_of_scalar(indices: Indices) -> None:
+    """Check that a 0-dim tensor is indexed by a 0-dim mask, if at all."""
+    if len(indices) > 1 or any(one is not None and (one.dim() or one.dtype not in _MASKS) for one in indices):
+        raise IndexError(f"too many indices for tensor of dimension 0 (got {len(indices)})")
+
+
 def _index(x: Tensor, indices: Indices) -> Tensor:
     if not x.dim():
+        _check_masks_of_scalar(indices)
         mask = bool(read(indices[0], torch.bool)) if indices and indices[0] is not None else True
         return to_tensor(read(x)[np.newaxis][: int(mask)] if indices and indices[0] is not None else read(x), x.dtype)
     places = _indices(x, indices)
@@ -137,6 +151,11 @@ def like_operand(x: Tensor) -> Tensor:
 def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Tensor:
     if values.dtype is not x.dtype:
         raise RuntimeError(f"Index put requires the source and destination dtypes match, not {x.dtype} and {values.dtype}")
+    kinds = {one.dtype for one in indices if one is not None}
+    if values.numel() == 1 and not accumulate and torch.uint8 in kinds and kinds <= {*_MASKS}:
+        raise RuntimeError("masked_fill_ only supports boolean masks, but got mask with dtype unsigned char")
+    if not x.dim():
+        _check_masks_of_scalar(indices)
     wide = np.array(read(x))
     target = wide if x.dim() else wide.reshape(1)
     places = _indices(x, indices) if x.dim() else (read(indices[0], torch.bool).reshape(1),)

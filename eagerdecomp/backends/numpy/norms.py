@@ -48,23 +48,37 @@ def _statistics_dtype(x: Tensor, *others: Tensor | None) -> torch.dtype:
     return torch.float32 if any(one is not None and one.dtype is torch.float32 for one in others) else x.dtype
 
 
+def _check_parameters(x: Tensor, *parameters: Tensor | None) -> None:
+    """Check that parameters and statistics have the dtype of the input, or float32 if that is shorter."""
+    kinds = {one.dtype for one in parameters if one is not None} - {x.dtype}
+    if kinds and (kinds != {torch.float32} or x.dtype not in (torch.float16, torch.bfloat16)):
+        raise RuntimeError("mixed dtype (CPU): expect parameter to have scalar type of Float")
+
+
 def _check_statistics_dtype(x: Tensor, mean: Tensor, weight: Tensor | None) -> None:
     if mean.dtype is not _statistics_dtype(x, weight):
         raise RuntimeError(f"expected scalar type {_statistics_dtype(x, weight)} but found {mean.dtype}")
 
 
-def _layer_norm(
-    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _inner(x: Tensor, normalized_shape: Sequence[int]) -> int:
+    """Return how many dimensions are normalized."""
     inner = len(normalized_shape)
     if list(x.shape[x.dim() - inner :]) != list(normalized_shape) or inner < 1:
         raise RuntimeError(f"Given normalized_shape={list(normalized_shape)}, got input of size {list(x.shape)}")
+    return inner
+
+
+def _layer_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    inner = _inner(x, normalized_shape)
     for name, given in (("weight", weight), ("bias", bias)):
         if given is not None and list(given.shape) != list(normalized_shape):
             raise RuntimeError(
                 f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape {list(given.shape)} and "
                 f"normalized_shape = {list(normalized_shape)}"
             )
+    _check_parameters(x, weight, bias)
     values = _float64(x)
     over = tuple(range(x.dim() - inner, x.dim()))
     mean, _, scale = _statistics(values, over, eps)
@@ -87,7 +101,12 @@ def _layer_norm_backward(
         raise RuntimeError("output_mask requests the gradient of a weight or bias that is None")
     if x.numel():
         _check_statistics_dtype(x, mean, weight)
-    inner = len(normalized_shape)
+        _check_parameters(x, mean, rstd, weight, bias)
+    if any(one is not None and list(one.shape) != list(normalized_shape) for one in (weight, bias)):
+        raise RuntimeError(f"Expected weight and bias to be of same shape as normalized_shape = {list(normalized_shape)}")
+    inner = _inner(x, normalized_shape)
+    if grad.dtype is not x.dtype:
+        raise RuntimeError(f"expected scalar type {x.dtype} but found {grad.dtype}")
     over, batch = tuple(range(x.dim() - inner, x.dim())), tuple(range(x.dim() - inner))
     gradient, scale = _float64(grad), _float64(rstd)
     kept = weight.dtype if weight is not None else bias.dtype if bias is not None and not x.numel() else x.dtype
@@ -115,6 +134,7 @@ def _group_norm(
         )
     if x.numel() != n * c * hxw or any(one is not None and list(one.shape) != [c] for one in (weight, bias)):
         raise RuntimeError("Expected as many elements in X as N * C * HxW, and weight and bias to be vectors of C")
+    _check_parameters(x, weight, bias)
     values = _float64(x).reshape(n, group, c // group * hxw)
     mean, _, scale = _statistics(values, (2,), eps)
     normal = ((values - mean) * scale).reshape(n, c, hxw)
@@ -137,6 +157,9 @@ def _group_norm_backward(
 ) -> tuple[Tensor | None, ...]:
     if weight is None and (output_mask[1] or output_mask[2]):
         raise RuntimeError("output_mask requests the gradient of a weight or bias, but weight is None")
+    if grad.dtype is not x.dtype or not grad.numel() == x.numel() == n * c * hxw or min(n, c, hxw) < 0:
+        raise RuntimeError("Expected X and dY to have the same scalar type, and as many elements as N * C * HxW")
+    _check_parameters(x, mean, rstd, weight)
     gradient = _float64(grad).reshape(n, c, hxw)
     scale = _float64(rstd, n, group, 1)
     normal = (_float64(x).reshape(n, group, -1) - _float64(mean, n, group, 1)) * scale
@@ -168,6 +191,9 @@ def _batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if not x.dtype.is_floating_point:
         raise not_implemented("batch_norm", x.dtype)
+    _check_parameters(x, weight, bias, running_mean, running_var)
+    if any(one is not None and list(one.shape) != [x.shape[1]] for one in (weight, bias, running_mean, running_var)):
+        raise RuntimeError(f"expected weight, bias and statistics to be vectors of {x.shape[1]}")
     kept = _statistics_dtype(x, weight, bias, running_mean, running_var)
     if not training:
         assert running_mean is not None

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.backends.numpy.arrays import Array, Number, allocate, formatted, read, scalar, store, to_tensor
+from eagerdecomp.backends.numpy.reductions import axis
 from eagerdecomp.backends.numpy.windows import folded, unfolded
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.strides import in_order
@@ -54,8 +55,8 @@ def _addmm(bias: Tensor, x: Tensor, y: Tensor, *, beta: Number = 1, alpha: Numbe
         product = np.zeros_like(product)  # as in BLAS, not even NaN has an effect
     elif alpha != 1:
         product = product * scalar(alpha, wide)
+    added = np.broadcast_to(read(bias), product.shape)
     if beta:
-        added = np.broadcast_to(read(bias), product.shape)
         product = product + (added if beta == 1 else added * scalar(beta, wide))
     return to_tensor(product, x.dtype)
 
@@ -65,6 +66,8 @@ def _addmm(bias: Tensor, x: Tensor, y: Tensor, *, beta: Number = 1, alpha: Numbe
 
 def _spread(value: Sequence[int], dims: int) -> tuple[int, ...]:
     """Repeat a single value for all dimensions."""
+    if len(value) not in (1, dims):
+        raise RuntimeError(f"expected a single integer value or a list of {dims} values, but got {list(value)}")
     return tuple(value) * dims if len(value) == 1 else tuple(value)
 
 
@@ -75,11 +78,13 @@ class _Shape:
     computes `wide` from `narrow`.
     """
 
-    def __init__(self, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+    def __init__(self, weight: Tensor, stride: Any, padding: Any, dilation: Any, output_padding: Any, groups: int) -> None:
         self.kernel = tuple(weight.shape[2:])
-        dims = len(self.kernel)
-        self.stride, self.padding, self.dilation = (_spread(one, dims) for one in (stride, padding, dilation))
+        given = (stride, padding, dilation, output_padding)
+        self.stride, self.padding, self.dilation, self.more = (_spread(one, len(self.kernel)) for one in given)
         self.groups = groups
+        if min(*self.padding, *self.more, 0) < 0 or min(*self.stride, *self.dilation) < 1:
+            raise RuntimeError("negative padding, and stride and dilation that are not positive, are not supported")
 
     def columns(self, wide: Array, extent: Sequence[int]) -> Array:
         """Return the inputs of each position of `narrow`, with shape [batch, group, channels * kernel, positions]."""
@@ -98,7 +103,10 @@ class _Shape:
 
     def wide_extent(self, size: Sequence[int], more: Sequence[int]) -> list[int]:
         numbers = zip(size, self.stride, self.padding, self.dilation, self.kernel, more, strict=True)
-        return [(one - 1) * step - 2 * pad + gap * (width - 1) + extra + 1 for one, step, pad, gap, width, extra in numbers]
+        found = [(one - 1) * step - 2 * pad + gap * (width - 1) + extra + 1 for one, step, pad, gap, width, extra in numbers]
+        if min(found) < 0:
+            raise RuntimeError(f"the padding {list(self.padding)} leaves a result of {found}")
+        return found
 
     def narrow(self, wide: Array, weight: Array, extent: Sequence[int]) -> Array:
         made = np.matmul(self._matrix(weight), self.columns(wide, extent))
@@ -132,14 +140,9 @@ def _convolution(
     groups: int,
 ) -> Tensor:
     dims = weight.dim() - 2
-    if groups < 1:
-        raise RuntimeError("non-positive groups is not supported")
     _check_convolution(x, weight, bias, transposed, groups)
-    shape = _Shape(weight, stride, padding, dilation, groups)
-    values = read(x)
-    more = _spread(output_padding, dims)
-    if min(*shape.padding, *more, 0) < 0 or min(*shape.stride, *shape.dilation, groups) < 1:
-        raise RuntimeError("negative padding, and stride, dilation and groups that are not positive, are not supported")
+    shape = _Shape(weight, stride, padding, dilation, output_padding, groups)
+    values, more = read(x), shape.more
     if transposed and any(one >= max(pair) for one, *pair in zip(more, shape.stride, shape.dilation, strict=True)):
         raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got {list(more)}")
     if transposed:
@@ -159,6 +162,8 @@ def _givers(x: Tensor, weight: Tensor, transposed: bool) -> tuple[Tensor, ...]:
 def _check_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool, groups: int) -> None:
     if x.dim() != weight.dim():
         raise RuntimeError(f"Expected {weight.dim()}-dimensional input for {weight.dim()}-dimensional weight {list(weight.shape)}")
+    if groups < 1:
+        raise RuntimeError("non-positive groups is not supported")
     channels = x.shape[1]
     if x.dtype is not weight.dtype or (bias is not None and bias.dtype is not x.dtype):
         raise RuntimeError(f"Input type ({x.dtype}) and weight type ({weight.dtype}) should be the same")
@@ -184,7 +189,16 @@ def _convolution_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     dims = weight.dim() - 2
-    shape = _Shape(weight, stride, padding, dilation, groups)
+    _check_convolution(x, weight, None, transposed, groups)
+    shape = _Shape(weight, stride, padding, dilation, output_padding, groups)
+    extent = shape.wide_extent(x.shape[2:], shape.more) if transposed else shape.narrow_extent(x.shape[2:])
+    expected = [x.shape[0], weight.shape[1] * groups if transposed else weight.shape[0], *extent]
+    if bias_sizes is not None and list(bias_sizes) != expected[1:2]:
+        raise RuntimeError(f"expected a bias of {expected[1]} elements, but got {list(bias_sizes)}")
+    if not transposed and any(shape.more):
+        raise RuntimeError(f"output_padding is not supported for non-transposed convolutions; got: {list(shape.more)}")
+    if list(grad.shape) != expected or grad.dtype is not x.dtype:
+        raise RuntimeError(f"expected a gradient of {x.dtype} with the shape {expected}, but got {grad.dtype} {list(grad.shape)}")
     values, gradient = read(x), read(grad)
     of_input: Array | None = None
     if output_mask[0]:
@@ -218,10 +232,17 @@ def _by_stride(strides: Sequence[int], over: Sequence[int]) -> list[int]:
     return sorted(over, key=lambda dim: -strides[dim])
 
 
+def _dims(dim: Sequence[int], dims: int) -> list[int]:
+    found = [axis(one, dims) for one in dim]
+    if len({*found}) < len(found):
+        raise RuntimeError(f"duplicate dims are not allowed: {list(dim)}")
+    return found
+
+
 def _fft_r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Tensor:
     if x.dtype not in (torch.float32, torch.float64):
         raise RuntimeError(f"MKL FFT doesn't support tensors of type: {x.dtype}")
-    over = [one % x.dim() for one in dim]
+    over = _dims(dim, x.dim())
     made = np.fft.fftn(read(x), axes=over)
     if onesided:
         made = np.take(made, np.arange(x.shape[over[-1]] // 2 + 1), axis=over[-1])
@@ -234,7 +255,11 @@ def _fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: i
     if not x.dtype.is_complex:
         raise RuntimeError(f"Only supports complex dtypes, but found: {x.dtype}")
     values, strides = read(x), x.stride()
-    over = [one % x.dim() for one in dim]
+    over = _dims(dim, x.dim())
+    if min(dim) < 0:
+        raise RuntimeError(f"negative dims are not supported: {list(dim)}")
+    if x.shape[over[-1]] not in (last_dim_size, last_dim_size // 2 + 1):
+        raise RuntimeError(f"{x.shape[over[-1]]} numbers do not transform to {last_dim_size}")
     scale = _SCALES[normalization](math.prod(x.shape[one] for one in over[:-1]) * last_dim_size)
     if len(over) > 1:
         values = np.fft.ifftn(values, axes=over[:-1], norm="forward")
@@ -255,6 +280,8 @@ def _norms(apart: Array, p: float) -> Array:
 def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
     if x.dtype is not y.dtype:
         raise RuntimeError("cdist: both tensors must have the same dtype")
+    if x.shape[-1:] != y.shape[-1:]:
+        raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {list(x.shape)} X2: {list(y.shape)}")
     if not x.dtype.is_floating_point:
         raise RuntimeError(f"cdist only supports floating-point dtypes, X1 got: {x.dtype}")
     if compute_mode not in (None, 0, 1, 2):

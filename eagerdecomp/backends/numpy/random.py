@@ -140,6 +140,8 @@ def _randperm(n: int, *, dtype: torch.dtype | None = torch.int64, **_: Any) -> T
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got{n}")
     scalar(max(n - 1, 0), dtype or torch.int64)
+    if dtype is not None and dtype.is_floating_point and n > 2 / torch.finfo(dtype).eps + 1:
+        raise RuntimeError(f"n cannot be greater than {int(2 / torch.finfo(dtype).eps) + 1} for {dtype}.")
     made = list(range(n))
     with _twister() as twister:
         for place, drawn in enumerate(twister.words(max(n - 1, 0)).tolist()):
@@ -156,6 +158,8 @@ def _dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     values = read(x)
     if train is False or not p:
         return to_tensor(values, x.dtype, [x]), to_tensor(np.ones(values.shape, bool), torch.bool, [x])
+    if not x.dtype.is_floating_point and not x.dtype.is_complex:
+        raise RuntimeError(f"result type Float can't be cast to the desired output type {x.dtype}")
     with _twister() as twister:
         mask = (twister.uniform(x.numel(), torch.float64) < 1 - p).reshape(values.shape)
     scale = 1 / (1 - p) if p < 1 else 0.0

@@ -196,10 +196,10 @@ def _sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, T
 
 def _topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
     along = axis(dim, x.dim())
+    if not 0 <= k <= (x.shape[along] if x.dim() else 1):
+        raise RuntimeError("selected index k out of range")
     if not x.dim():
         return to_tensor(read(x), x.dtype), to_tensor(0, torch.int64)
-    if not 0 <= k <= x.shape[along]:
-        raise RuntimeError("selected index k out of range")
     order = np.take(_order(read(x), along, largest), np.arange(k), axis=along)
     return to_tensor(np.take_along_axis(read(x), order, along), x.dtype), to_tensor(order, torch.int64)
 

@@ -33,10 +33,12 @@ def _scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | Number, reduce
     """Return `x` with the elements of the source scattered along a dimension, or combined with its elements."""
     along = axis(dim, x.dim())
     wide = np.array(read(x))  # float16 and bfloat16 are summed in float32 and rounded once
+    if isinstance(source, Tensor) and source.dtype is not x.dtype:
+        raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
+    if reduce and reduce not in _COMBINED:
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     if index.numel():
         same_rank("scatter", x, index)
-        if isinstance(source, Tensor) and source.dtype is not x.dtype:
-            raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
         _check_sizes(x, along, index, source)
         target = wide.reshape(wide.shape or (1,))
         spread = index.reshape(1) if not index.dim() else index
@@ -53,7 +55,10 @@ def _check_sizes(x: Tensor, along: int, index: Tensor, source: Tensor | Number) 
     """Check that the index is not larger than the source, nor than the target except in dimension `along`."""
     sizes = list(index.shape)
     beyond = any(size > held for dim, (size, held) in enumerate(zip(sizes, x.shape, strict=False)) if dim != along)
-    more = isinstance(source, Tensor) and any(size > held for size, held in zip(sizes, source.shape, strict=False))
+    room = (list(source.shape) or [1]) if isinstance(source, Tensor) else sizes
+    more = any(size > held for size, held in zip(sizes, room, strict=False))
+    if isinstance(source, Tensor) and max(source.dim(), 1) != max(index.dim(), 1):
+        raise RuntimeError("Index tensor must have the same number of dimensions as src tensor")
     if beyond or more:
         than = f" and to be no larger size than src {list(source.shape)}" if isinstance(source, Tensor) else ""
         raise RuntimeError(f"Expected index {sizes} to be no larger than self {list(x.shape)} apart from dimension {along}{than}")

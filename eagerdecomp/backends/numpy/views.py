@@ -145,7 +145,7 @@ def _filled_in(shape: list[int], count: int) -> list[int]:
     unknown = shape.count(-1)
     if unknown == 1 and known and count % known == 0:
         return [count // known if size == -1 else size for size in shape]
-    if unknown or known != count:
+    if unknown or known != count or min(shape, default=0) < 0:
         raise RuntimeError(f"shape '{shape}' is invalid for input of size {count}")
     return shape
 

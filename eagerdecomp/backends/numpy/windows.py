@@ -108,6 +108,13 @@ class _Pool:
             _extent(*one, ceil_mode) for one in zip(self.size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
         )
 
+    def check_gradient(self, grad: Tensor, x: Tensor) -> None:
+        expected = [*x.shape[: -self.dims], *self.extent]
+        if list(grad.shape) != expected or grad.dtype is not x.dtype:
+            raise RuntimeError(
+                f"expected a gradient of {x.dtype} with the shape {expected}, but got {grad.dtype} {list(grad.shape)}"
+            )
+
     def windows(self, values: Array, fill: Any) -> Array:
         """Return the windows with shape [..., *extent, product of kernel]."""
         cut = unfolded(values, self.kernel, self.stride, self.padding, self.dilation, self.extent, fill)
@@ -149,6 +156,8 @@ def _average(dims: int) -> Callable[..., Tensor]:
         divisor_override: int | None = None,
     ) -> Tensor:
         pool = _Pool(x, dims, kernel, stride, padding, 1, ceil_mode)
+        if dims == 3 and any(size < width for size, width in zip(pool.size, pool.kernel, strict=True)):
+            raise RuntimeError(f"input image {list(pool.size)} smaller than kernel size {list(pool.kernel)}")
         cut, by = pool.windows(read(x), 0), pool.counted(count_include_pad, divisor_override)
         if x.dtype.is_floating_point:
             made = cut.sum(-1, dtype=np.float64) / by
@@ -172,6 +181,7 @@ def _average_backward(
     divisor_override: int | None,
 ) -> Tensor:
     pool = _Pool(x, 2, kernel, stride, padding, 1, ceil_mode)
+    pool.check_gradient(grad, x)
     shared = read(grad) / pool.counted(count_include_pad, divisor_override)
     columns = np.broadcast_to(shared[..., None, None, :, :], (*x.shape[:-2], *pool.kernel, *pool.extent))
     return formatted(folded(columns, pool.size, pool.stride, pool.padding, pool.dilation), x.dtype, x)
@@ -210,6 +220,9 @@ def _largest(dims: int) -> Callable[..., tuple[Tensor, Tensor]]:
 def _largest_backward(
     grad: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Tensor
 ) -> Tensor:
+    _Pool(x, 2, kernel, stride, padding, dilation, ceil_mode).check_gradient(grad, x)
+    if indices.shape != grad.shape:
+        raise RuntimeError(f"expected indices with the shape {list(grad.shape)} of the gradient, but got {list(indices.shape)}")
     planes = math.prod(x.shape[:-2])
     made = np.zeros((planes, math.prod(x.shape[-2:])), read(grad).dtype)
     places = read(indices).reshape(planes, -1)
@@ -239,6 +252,8 @@ def _adaptive(dims: int) -> Callable[[Tensor, Ints], Tensor]:
 
 
 def _adaptive_backward(grad: Tensor, x: Tensor) -> Tensor:
+    if grad.dtype is not x.dtype or grad.dim() != x.dim():
+        raise RuntimeError(f"Expected a gradient of {x.dtype} with {x.dim()} dimensions, but got {grad.dtype} {list(grad.shape)}")
     values = read(grad).astype(np.float64)
     for along in (values.ndim - 2, values.ndim - 1):
         turned = np.moveaxis(values, along, 0)
@@ -250,10 +265,14 @@ def _adaptive_backward(grad: Tensor, x: Tensor) -> Tensor:
 
 
 def _col2im(x: Tensor, output_size: Ints, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints) -> Tensor:
+    if x.dim() not in (2, 3) or min(*kernel, *dilation, *stride) < 1 or min(padding) < 0:
+        raise RuntimeError("col2im: expected 2D or 3D input, positive kernel_size, dilation and stride, and padding from 0 on")
     extent = [
         (size + 2 * pad - gap * (width - 1) - 1) // step + 1
         for size, pad, gap, width, step in zip(output_size, padding, dilation, kernel, stride, strict=True)
     ]
+    if min(*extent, *output_size, x.shape[-1]) < 1 or x.shape[-1] != math.prod(extent):
+        raise RuntimeError(f"col2im: {x.shape[-1]} columns are not those of windows of {list(extent)}")
     columns = read(x).reshape(*x.shape[:-2], x.shape[-2] // math.prod(kernel), *kernel, *extent)
     return to_tensor(folded(columns, output_size, stride, padding, dilation), x.dtype)
 
@@ -271,7 +290,8 @@ def _constant_pad(x: Tensor, pad: Ints, value: Number = 0) -> Tensor:
         raise RuntimeError("Length of pad must be even and no more than twice the number of dimensions of the input.")
     widths = [(0, 0)] * (x.dim() - len(pad) // 2) + _pairs(pad)
     shape = [size + sum(pair) for size, pair in zip(x.shape, widths, strict=True)]
-    if min(shape, default=0) < 0:
+    cropped_sizes = [size + min(low, 0) + min(high, 0) for size, (low, high) in zip(x.shape, widths, strict=True)]
+    if min((*shape, *cropped_sizes), default=0) < 0:
         raise RuntimeError(f"The input size {list(x.shape)}, plus padding {list(pad)}, resulted in a negative output size")
     made = np.full(shape, scalar(value, x.dtype))
     into = tuple(slice(max(low, 0), size - max(high, 0)) for (low, high), size in zip(widths, shape, strict=True))
