@@ -179,7 +179,8 @@ def test_every_call_that_reads_data_resizes_out(order: str) -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_the_operator_database_has_eagers_shapes(part: int, ops: str, form: str) -> None:
     dynamic = form == "symbolic"
-    selection = Selection(samples=2, form="plain" if dynamic else form, grad=form == "plain")
+    # One sample where sizes are symbolic: torch solves for them, which takes most of the time of all these.
+    selection = Selection(samples=1 if dynamic else 2, form="plain" if dynamic else form, grad=form == "plain")
     assert of_database(part_of(opinfos(), 4, part), SETS[ops](), selection, dynamic=dynamic) == []
 
 
