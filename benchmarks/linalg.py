@@ -31,6 +31,7 @@ GENERAL: dict[str, Callable[[Tensor], Any]] = {
     "solve_triangular": lambda x: torch.linalg.solve_triangular(x, x[..., :4], upper=True),
     "ldl_factor": torch.linalg.ldl_factor,
     "matrix_exp": torch.linalg.matrix_exp,
+    "eig": torch.linalg.eig,
     "eigh": torch.linalg.eigh,
     "svd": torch.linalg.svd,
 }

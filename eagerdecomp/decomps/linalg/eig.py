@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.matrices import (
+    LAPACK_DTYPES,
     adjoint,
     arange,
     batch_shape,
@@ -614,6 +615,11 @@ def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
 # -- the ops ------------------------------------------------------------------------------------------------------
 
 
+def _is_covered(self: Tensor) -> bool:
+    """Return whether eager accepts a matrix, or batch, of this shape and dtype."""
+    return self.dim() >= 2 and self.size(-1) == self.size(-2) and self.dtype in LAPACK_DTYPES
+
+
 def _found(self: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     if not math.isfinite(aten._local_scalar_dense.default(aten.amax.default(aten.abs.default(self)))):
         raise Declined
@@ -622,6 +628,8 @@ def _found(self: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
 
 @rule("aten.linalg_eig.default")
 def _linalg_eig(self: Tensor) -> tuple[Tensor, Tensor]:
+    if not _is_covered(self):
+        return NotImplemented  # type: ignore[no-any-return]
     batch, dtype = batch_shape(self), self.dtype.to_complex()
     if not self.numel():
         values = aten.empty.memory_format(self.shape[:-1], dtype=dtype, device=self.device)
@@ -633,6 +641,8 @@ def _linalg_eig(self: Tensor) -> tuple[Tensor, Tensor]:
 
 @rule("aten._linalg_eigvals.default")
 def _linalg_eigvals(self: Tensor) -> Tensor:
+    if not _is_covered(self):
+        return NotImplemented  # type: ignore[no-any-return]
     if not self.numel():
         return aten.empty.memory_format(self.shape[:-1], dtype=self.dtype.to_complex(), device=self.device)  # type: ignore[no-any-return]
     return unfolded(_found(self, False)[0], batch_shape(self))
