@@ -127,7 +127,8 @@ CHECKED: dict[str, dict[str, str]] = {
         "ops/backend.py:Backend.of_device": "test_a_backend_of_a_device_has_the_ops_with_a_kernel_for_its_key"
     },
     "tests/host/test_data_loading.py": {
-        "runtime/runtime.py:_natively_in_data_loading.choose": "test_tensors_of_another_device_stay_decomposed"
+        "runtime/runtime.py:_natively_on_host.choose": "test_tensors_of_another_device_stay_decomposed",
+        "eager/generators.py:is_own": "test_a_generator_of_the_program_draws_eagers_numbers_by_default",
     },
     "tests/ops/test_call_text.py": {"ops/call_text.py:_plain_text": "test_the_short_text_of_a_call"},
     "tests/program/test_constant_hoisting.py": {
