@@ -111,6 +111,7 @@ def _embedding_bag(
     return output, each, sizes, chosen if mode == _MAX else aten.clone.default(sizes)
 
 
+@link_on_call  # sums and means need no `scatter_reduce`
 def _greatest(start: Tensor, rows: Tensor, seat: Tensor, indices: Tensor) -> tuple[Any, Any]:
     """Return the maxima of each bag, and the first index of each; zeros for an empty bag."""
     count = rows.size(0)
