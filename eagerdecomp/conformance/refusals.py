@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from eagerdecomp.conformance.checks import LIKE_EAGER, compared
 from eagerdecomp.conformance.choices import Coverage, Draw
 from eagerdecomp.conformance.spec import Call, Skip, Spec, TestedKernel
 from eagerdecomp.conformance.trial import Found, hash_of
+from eagerdecomp.conformance.workers import Beat
 from eagerdecomp.eager.crashes import would_crash
 from eagerdecomp.eager.observe import Caught
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
@@ -26,8 +27,24 @@ _KINDS = 3
 _FAR = 99  # outside any dimension that is drawn, and small enough as a size
 
 
-def accepted_calls(kernel: TestedKernel, spec: Spec, cases: int, seed: int) -> list[Found]:
-    """Return calls that the kernel accepts and eager refuses, one of each kind: which argument is wrong, and how."""
+def accepted_calls(
+    kernel: TestedKernel,
+    spec: Spec,
+    cases: int,
+    seed: int,
+    beat: Beat = lambda step: None,
+    passed_over: Collection[str] = (),
+) -> list[Found]:
+    """Return calls that the kernel accepts and eager refuses, one of each kind: which argument is wrong, and how.
+
+    Args:
+        kernel: the kernel.
+        spec: the spec of its op.
+        cases: the number of calls.
+        seed: the seed of the draws.
+        beat: called with the kind of each call before it runs, which may end the process.
+        passed_over: kinds of calls that do not run.
+    """
     found: dict[str, Found] = {}
     coverage = Coverage(hash_of(seed, str(kernel.op), "accepts"))
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -35,8 +52,9 @@ def accepted_calls(kernel: TestedKernel, spec: Spec, cases: int, seed: int) -> l
             draw = Draw(coverage=coverage)
             try:
                 what, call = draw.pick("wrong", list(_made_wrong(kernel.op, spec.call(draw))) or [("", None)])
-                if call is None or what in found or would_crash(kernel.op, call.args, call.kwargs):
+                if call is None or what in found or what in passed_over or would_crash(kernel.op, call.args, call.kwargs):
                     continue
+                beat(what)
                 fault = compared(kernel, spec, call)
             except Skip:
                 continue

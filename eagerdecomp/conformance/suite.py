@@ -298,19 +298,28 @@ class _Run:
     def accepted(self, ops: Sequence[OpOverload], processes: int) -> Iterator[tuple[OpOverload, tuple[Failure, ...]]]:
         """Yield for each of the backend's own kernels the calls that eager refuses and the kernel accepts."""
         own = [op for op in ops if self._own(op)]
+        # Kinds of wrong calls that ended the process. Eager's own kernel dies of some; `Verdict.failures` has what dies of others.
+        deadly: dict[OpOverload, list[str]] = {op: [] for op in own}
 
         def work(job: int, beat: Beat) -> list[dict[str, Any]]:
             op = own[job]
             spec = spec_of(op)
             assert spec is not None
-            found = accepted_calls(self._kernel(op), spec, self._profile.refusals, self._seed)
+            found = accepted_calls(self._kernel(op), spec, self._profile.refusals, self._seed, beat, deadly[op])
             return [self._failure(op, one) for one in found]
 
-        for job, result in done_in_processes(range(len(own)), work, processes, self._profile.patience):
-            if not isinstance(result, Lost):  # eager's own kernels crash for some wrong calls
-                for one in result:
-                    del one["case"]
-                yield own[job], tuple(Failure(own[job], **one) for one in result)
+        left = list(range(len(own)))
+        while left:
+            again = []
+            for job, result in done_in_processes(left, work, processes, self._profile.patience):
+                if not isinstance(result, Lost):
+                    for one in result:
+                        del one["case"]
+                    yield own[job], tuple(Failure(own[job], **one) for one in result)
+                elif result.last is not None:
+                    deadly[own[job]].append(result.last)
+                    again.append(job)
+            left = again
 
     def _is_eagers(self, op: OpOverload, lost: Lost) -> bool:
         """Return whether eager's own kernel also crashes or hangs in the case that ended the process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ from eagerdecomp.conformance.refusals import accepted_calls
 from eagerdecomp.conformance.spec import EXACT, Call, Near, Skip, Spec, TestedKernel
 from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.conformance.state import repeats
+from eagerdecomp.conformance.suite import Profile, run_conformance
+from eagerdecomp.conformance.trial import Effort
 
 aten = torch.ops.aten
 
@@ -182,3 +185,15 @@ def test_calls_that_eager_refuses_and_a_kernel_accepts_are_found() -> None:
     assert {one.fault.kind for one in found} == {"accepts"}
     assert any("dims with 99" in one.fault.message for one in found)
     assert accepted_calls(TestedKernel(aten.permute.default, aten.permute.default, aten.permute.default), spec, 150, 0) == []
+
+
+def test_a_wrong_call_that_ends_the_process_hides_no_other() -> None:
+    def lenient(one: Tensor, dims: list[int]) -> Tensor:
+        if 99 in dims:
+            os._exit(1)
+        return aten.permute.default(one, dims[: one.dim()])
+
+    profile = Profile(Effort(20, 60.0, 0), Effort(0, 0.0, 0), 0, 0, 150, 60.0)
+    mine = ed.Backend("mine", ed.OpSet([aten.permute]), kernels={"aten.permute": lenient})
+    report = run_conformance(mine, ops=[aten.permute.default], profile=profile)
+    assert "accepts what eager refuses: dims with a number more" in [one.message for one in report.accepts]
