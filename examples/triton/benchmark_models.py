@@ -2,7 +2,7 @@
 
 python examples/triton/benchmark_models.py     # by Triton's interpreter, four minutes; in a checkout, which has benchmarks/
 
-Dropout is left out: Triton's random numbers are not those of the CPU's generator. So the losses of models that draw noise differ.
+Triton's random numbers are not those of the CPU's generator. So dropout is left out, and noise is drawn before each run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -21,9 +22,10 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 
 def losses(net: Any, mode: Any) -> list[float]:
-    """Return the losses before, between and after two steps; of a model with its own kind of step, its last output."""
-    from benchmarks.nets import adamw_step
+    """Return the losses of two steps, and the loss after them; the GAN's own kind of step has two losses, and none comes after."""
+    from benchmarks import nets
 
+    adamw_step = nets.adamw_step
     torch.manual_seed(0)
     model, batch, found = net.make(), net.batch(), []
     for module in model.modules():
@@ -32,16 +34,26 @@ def losses(net: Any, mode: Any) -> list[float]:
         if isinstance(module, torch.nn.MultiheadAttention):
             module.dropout = 0.0
 
-    def loss() -> torch.Tensor:
-        found.append(net.forward(model, batch).mean() if net.trainer else net.loss(model, batch))
-        return found[-1]
+    def kept(loss: Any) -> Any:
+        def call() -> torch.Tensor:
+            found.append(loss())
+            return found[-1]
 
-    step = net.trainer(model, batch) if net.trainer else adamw_step(model, loss)
-    with mode:
-        step()
-        step()
-        with torch.no_grad():
-            loss()
+        return call
+
+    noise = iter(torch.randn(10, 1000).unbind())
+    with (
+        patch.object(torch.nn.functional, "dropout", lambda x, *args, **kwargs: x),
+        patch.object(torch, "randn_like", lambda x: next(noise)[: x.numel()].view(x.shape)),
+        patch.object(nets, "adamw_step", lambda model, loss: adamw_step(model, kept(loss))),
+    ):
+        step = net.trainer(model, batch) if net.trainer else nets.adamw_step(model, lambda: net.loss(model, batch))
+        with mode:
+            step()
+            step()
+            if not net.trainer:
+                with torch.no_grad():
+                    found.append(net.loss(model, batch))
     return [one.item() for one in found]
 
 
@@ -51,7 +63,6 @@ def main() -> int:
 
     from benchmarks.nets import NETS
 
-    torch.nn.functional.dropout = lambda x, *args, **kwargs: x
     print(f"{'model':25} {'first loss':>10} {'last':>8} {'difference':>11} {'kernels':>8}")
     for net in NETS:
         expected, before = losses(net, contextlib.nullcontext()), on_triton.launches()
