@@ -253,6 +253,14 @@ def _binomial(count: Tensor, prob: Tensor, generator: Any = None) -> bool:
     return count.is_floating_point() and bool(count.isnan().any())
 
 
+def _scaled_mm_out(*args: Any, out: Tensor, **options: Any) -> str:
+    """Return whether elements of the result share memory. The kernel writes as if they did not."""
+    shared = torch._debug_has_internal_overlap(out) == 1
+    return (
+        "unsupported operation: more than one element of the written-to tensor refers to a single memory location" if shared else ""
+    )
+
+
 def _always(*args: Any, **kwargs: Any) -> bool:
     return True
 
@@ -276,6 +284,7 @@ CRASHES: Mapping[str, Callable[..., Exception | str | bool]] = {
     "aten._slow_conv2d_backward.grad_input": _convolution_backward,
     "aten._slow_conv2d_backward.output_mask": _convolution_backward,
     "aten._slow_conv2d_backward.output_mask_out": _convolution_backward,
+    "aten._scaled_mm.out": _scaled_mm_out,
     "aten._transform_bias_rescale_qkv.default": _transform_bias_rescale_qkv,
     "aten._transform_bias_rescale_qkv.out": _transform_bias_rescale_qkv,
     "aten.convolution_backward.default": _convolution_backward,

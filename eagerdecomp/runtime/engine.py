@@ -109,7 +109,7 @@ class Engine:
         self._fakes = fakes
         self._engine_for_fakes: Engine | None = None
         self._make_engine_for_fakes = functools.partial(
-            Engine, backend, user.values(), ProgramCache(), on_unsupported, watch, host_random, fakes=True
+            Engine, backend, user.values(), ProgramCache(), on_unsupported, watch, fakes=True
         )
         self._zeros = Zeros(self._swap, lambda op: self.runtime.nested(op).run)
         self.runtime = Runtime(self.planner, self.cache, owner, self._watched, host_random=host_random == "native")

@@ -35,6 +35,7 @@ CRASHING = (
     "False, [], 2, 8, 2, True, False, False, False)",
     "_transform_bias_rescale_qkv.default(f32[2, 5, 12], f32[12], 0)",
     "_scaled_dot_product_flash_attention_for_cpu.default(f32[1, 1, 2, 4], f32[1, 1, 0, 4], f32[1, 1, 0, 4])",
+    "_scaled_mm.out(float8_e4m3fn[999, 16], float8_e4m3fn[16, 9999][1, 16], f32[], f32[], out=float8_e4m3fn[999, 9999][0, 1])",
     "_cummax_helper.default(f32[300000], f32[1], i64[1], 0)",
 )
 

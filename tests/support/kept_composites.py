@@ -21,7 +21,7 @@ def run_with_kept(run: Callable[[], Any], *keep: Any, times: int | None = 1, **o
 
     Check that only they and ops of Core ATen reach the backend, and that the first one is called ``times`` times.
     """
-    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE, keep=keep, **options) as mode:
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE, keep=keep, host_random="decomposed", **options) as mode:
         result = run()
     assert not seen.outside(mode.backend.ops), seen.outside(mode.backend.ops)
     first = keep[0].default if not isinstance(keep[0], torch._ops.OpOverload) else keep[0]

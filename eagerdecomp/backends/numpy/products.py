@@ -193,8 +193,6 @@ def _convolution_backward(
     shape = _Shape(weight, stride, padding, dilation, output_padding, groups)
     extent = shape.wide_extent(x.shape[2:], shape.more) if transposed else shape.narrow_extent(x.shape[2:])
     expected = [x.shape[0], weight.shape[1] * groups if transposed else weight.shape[0], *extent]
-    if bias_sizes is not None and list(bias_sizes) != expected[1:2]:
-        raise RuntimeError(f"expected a bias of {expected[1]} elements, but got {list(bias_sizes)}")
     if not transposed and any(shape.more):
         raise RuntimeError(f"output_padding is not supported for non-transposed convolutions; got: {list(shape.more)}")
     if list(grad.shape) != expected or grad.dtype is not x.dtype:
