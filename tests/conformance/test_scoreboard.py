@@ -197,7 +197,9 @@ def test_a_broken_rule_is_wrong_in_every_form(selection: Selection, monkeypatch:
 
 @pytest.mark.parametrize("form", ["plain", "out"])
 def test_indices_of_ties_may_differ_but_each_occurs_once(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoreboard, "EagerDecompMode", lambda op_set, cache, **options: ed.EagerDecompMode(op_set, rules=rules, **options))
+    monkeypatch.setattr(
+        scoreboard, "EagerDecompMode", lambda op_set, cache, **options: ed.EagerDecompMode(op_set, rules=rules, **options)
+    )
     x = torch.tensor([3, 1, 3, 1])
     named = {"out": (torch.zeros(2).long(), torch.zeros(2).long())} if form == "out" else {}
     monkeypatch.setattr(scoreboard, "cases", lambda info, selection, seed: [Case(torch.topk, ((x, 2), named))])
