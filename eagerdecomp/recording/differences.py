@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,9 @@ _NOISE = 8
 
 # Data and weights from outside the recording may be this far apart, relative to their norm, or by roundings to their dtype.
 _SAME, _ROUNDINGS = 1e-4, 2
+
+# A member of a list may be so many times farther apart than the list, since distances are estimates.
+_OF_LIST = 4
 
 # A tensor in the text of a list.
 _MEMBER = re.compile(r"\w+\[[\d, ]*\](?: on \w+(?::\d+)?)?")
@@ -106,6 +109,8 @@ class RankDifferences:
         found: the first difference of each op, module and phase, in the order of the first run.
         random: the same of random numbers.
         changed: the first input that differs, if nothing was found before it.
+        unjudged: the first calls of each op, module and phase whose outputs are far apart, which the rounding of their inputs may
+            explain.
         offs: for each call of the first run, the largest relative distance of an output; NaN if it has no partner.
     """
 
@@ -115,10 +120,11 @@ class RankDifferences:
     found: tuple[CallDifference, ...]
     random: tuple[CallDifference, ...]
     changed: Changed | None
+    unjudged: tuple[CallDifference, ...]
     offs: array[float] = field(repr=False)
 
     def __bool__(self) -> bool:
-        return bool(self.found or self.random or self.changed)
+        return bool(self.found or self.random or self.changed or self.unjudged)
 
     @property
     def starts_with_inputs(self) -> bool:
@@ -163,6 +169,7 @@ class RankDifferences:
             "found": [one.as_dict() for one in self.found],
             "random": [one.as_dict() for one in self.random],
             "changed": self.changed and self.changed.as_dict(),
+            "unjudged": [one.as_dict() for one in self.unjudged],
         }
 
 
@@ -243,17 +250,19 @@ def _differences(rank: int, first: RecordedRun, second: RecordedRun, noise: _Noi
     tf32 = any(_uses_tf32(run) for run in (first, second))
     found: dict[tuple[str, ...], CallDifference] = {}
     random: dict[tuple[str, ...], CallDifference] = {}
+    unjudged: dict[tuple[str, ...], CallDifference] = {}
     changed: Changed | None = None
     offs_of = array("d", [math.nan]) * len(first.calls)
     made: set[tuple[int, int]] = set()  # the numbers of digests that partners made as the same output, though they differ
     known = bytearray()  # by the number of a digest: whether a call made it
-    lists_differ = False
+    # By the text of a tensor that may be a member of a list that differs, or a view of one: how far apart the members are.
+    loose: dict[str, float] = {}
     texts: set[str] = set()  # of tensors that calls made
     agreeing = later = 0  # calls after `changed` that read a value which an earlier call made
     for number, partner in enumerate(partners):
         outputs = first.calls.site(number).outputs
         if partner < 0:
-            lists_differ |= any(value.text.startswith("[") for value in outputs if value.is_tensor)
+            loose.update(dict.fromkeys(_members(outputs), math.inf))
             texts.update([value.text for value in outputs])
             continue
         call, other = first.calls[number], second.calls[partner]
@@ -263,7 +272,9 @@ def _differences(rank: int, first: RecordedRun, second: RecordedRun, noise: _Noi
         if changed is not None and any(0 <= value.number < len(known) and known[value.number] for value in call.inputs):
             later += 1
             agreeing += drift <= max(_SAME, changed.relative / 10)
-        if drift > _SAME and not (found or random or changed or lists_differ):
+        if _is_view(call.op) and call.inputs[0].text in loose:
+            _add(loose, [*_members(outputs), *(value.text for value in outputs)], loose[call.inputs[0].text])
+        if drift > _SAME and not (found or random or changed or _are_members(call, other, loose)):
             if _is_view(call.op) and _call_that_made(first, number, call.inputs[0].number) is None:
                 continue  # a view of memory that perhaps nothing has written yet; the next reader counts
             changed = _changed(first, second, partners, call, other, made, texts)
@@ -272,37 +283,61 @@ def _differences(rank: int, first: RecordedRun, second: RecordedRun, noise: _Noi
         tensors = [(x, y, one, beside) for x, y, one, beside in pairs if one is not None and beside is not None]
         # A tensor of a list has no digest of its own, so if lists differ by rounding, or are made by other ops, nobody knows where
         # its values come from.
-        lists_differ |= any(x.text.startswith("[") and distance(one, beside) > 0 for x, _, one, beside in tensors)
+        for x, _, one, beside in tensors:
+            if distance(one, beside) > 0:
+                _add(loose, _members([x]), _OF_LIST * distance(one, beside))
         made.update((x.number, y.number) for x, y, one, beside in tensors if relative_distance(one, beside) > _SAME)
         for value in call.outputs:
             if value.number >= 0:
                 known.extend(bytes(max(0, value.number + 1 - len(known))))
                 known[value.number] = True
-        if drift > AGREE:
+        if drift > AGREE or (drift and _is_view(call.op)):  # distances are estimates, in another order of a view's elements too
             continue
         worst = _worst(call, other, offs, drift, noise, tf32)
         if worst is not None:
-            rows = random if worst.kind == "random" else found
+            rows = unjudged if worst.allowed == math.inf else random if worst.kind == "random" else found
             key = (call.op, call.module, call.phase)
             earlier = rows.get(key)
             rows[key] = worst if earlier is None else replace(earlier, times=earlier.times + 1)
     if changed is not None and not changed.partnered and 2 * agreeing > later:
         changed = None  # the two calls are no partners: what comes after them agrees
-    return RankDifferences(rank, (first, second), partners, tuple(found.values()), tuple(random.values()), changed, offs_of)
+    return RankDifferences(
+        rank, (first, second), partners, tuple(found.values()), tuple(random.values()), changed, tuple(unjudged.values()), offs_of
+    )
+
+
+def _members(values: Iterable[Value]) -> set[str]:
+    """Return the texts of the tensors of lists, and "" for those that the text of a long list leaves out."""
+    lists = [value.text for value in values if value.is_tensor and value.text.startswith("[")]
+    return {text for one in lists for text in _MEMBER.findall(one)} | {"" for one in lists if "..." in one}
+
+
+def _add(loose: dict[str, float], texts: Iterable[str], apart: float) -> None:
+    loose.update({text: max(apart, loose.get(text, 0.0)) for text in texts})
+
+
+def _are_members(call: RecordedCall, other: RecordedCall, loose: Mapping[str, float]) -> bool:
+    """Return whether inputs that differ may be members of lists, or lists of such."""
+    pairs = [(x, x.digest, y.digest) for x, y in zip(call.inputs, other.inputs, strict=False) if x.is_tensor]
+    differing = [(x, one, two) for x, one, two in pairs if one and two and relative_distance(one, two) > _SAME]
+    farthest = (max((loose.get(text, 0.0) for text in ("", x.text, *_members([x]))), default=0.0) for x, _, _ in differing)
+    return bool(differing) and all(distance(one, two) <= most for (_, one, two), most in zip(differing, farthest, strict=True))
 
 
 def difference_of_calls(call: RecordedCall, other: RecordedCall, *, tf32: bool) -> CallDifference | None:
     """Return how a call differs in two runs by more than its inputs and rounding explain, or None."""
-    return _worst(call, other, _distances(call, other), distance_of_inputs(call, other), {}, tf32)
+    found = _worst(call, other, _distances(call, other), distance_of_inputs(call, other), {}, tf32)
+    return None if found is None or found.allowed == math.inf else found
 
 
 def _worst(
     call: RecordedCall, other: RecordedCall, offs: Sequence[tuple[int, float]], drift: float, noise: _Noise, tf32: bool
 ) -> CallDifference | None:
-    """Return how a call whose inputs agree differs, or None."""
+    """Return how a call whose inputs agree differs, or None. If its inputs may explain it, the allowed distance is infinite."""
     if bool(call.error) != bool(other.error):
         return CallDifference("error", call, other, call.error or other.error, math.inf, 0.0, drift)
     worst: CallDifference | None = None
+    unjudged: CallDifference | None = None
     badness = 1.0
     for index, off in offs:
         if not off:
@@ -315,9 +350,17 @@ def _worst(
         for found, limit in pairs:
             if found > limit and found / max(limit, 1e-300) > badness:
                 badness = found / max(limit, 1e-300)
-                kind = "random" if call.random or other.random else "values"
+                draws = (call.random or other.random) and not _drew_the_same(call, other)
+                kind = "random" if draws else "values"
                 worst = CallDifference(kind, call, other, call.outputs[index].name, found, limit, drift)
-    return worst
+        if worst is None and allowed == math.inf and not measured and AGREE < relative < math.inf:
+            unjudged = CallDifference("values", call, other, call.outputs[index].name, relative, allowed, drift)
+    return worst or unjudged
+
+
+def _drew_the_same(call: RecordedCall, other: RecordedCall) -> bool:
+    """Return whether one of the outputs, such as the mask of a dropout, shows that two random calls drew the same numbers."""
+    return any(x.digest and y.digest and x.digest.hash == y.digest.hash for x, y in zip(call.outputs, other.outputs, strict=False))
 
 
 def _distances(call: RecordedCall, other: RecordedCall) -> list[tuple[int, float]]:

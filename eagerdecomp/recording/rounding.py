@@ -30,6 +30,9 @@ AGREE = 0.05
 _ROUNDINGS = 16
 _DRIFT = 8
 
+# From this size on, elements mask others: digests show on the logarithmic scale what is beside them.
+_MASKING = 2.0**20
+
 # The relative rounding error of TF32, with which a GPU may compute products.
 _TF32 = 2.0**-10
 
@@ -170,7 +173,12 @@ def _log_softmax(one: _Output) -> float:
 
 
 def _moved(one: _Output) -> float:
-    return max((x.norm for x in one.floats()), default=0.0)
+    return max((min(x.norm, _reach(x) * math.sqrt(x.size)) for x in one.floats()), default=0.0)
+
+
+def _reach(x: TensorDigest) -> float:
+    """Return the largest element; beside a mask of 1e9, on the logarithmic scale on which distances of such inputs are."""
+    return x.largest if x.largest < _MASKING else math.asinh(x.largest)
 
 
 def _exponential(one: _Output) -> float:
@@ -213,7 +221,7 @@ def _attention(one: _Output) -> float:
 
 
 def _wave(one: _Output) -> float:
-    return one.norm + math.sqrt(one.digest.size) * max((x.largest for x in one.floats()), default=0.0)
+    return one.norm + math.sqrt(one.digest.size) * max(map(_reach, one.floats()), default=0.0)
 
 
 #: (pattern of a packet's name without namespace, scale, whether the op is smooth: a small change of its inputs changes its outputs
@@ -247,8 +255,12 @@ _SCALES: Sequence[tuple[str, _Scale, bool]] = (
     (r"native_dropout|masked_fill_?|where", _own, True),
 )
 
-# Ops with a pole at 0: the change of a result has no bound in the norms, but in the smallest element.
-_POLES = re.compile(r"(_foreach_)?(div|reciprocal|rsqrt|sqrt|log|log2|log10|log1p|pow|addcdiv)_?|.*(p_dist|cdist|norm)_backward")
+# Ops with a pole at 0: the change of a result has no bound in the norms, but in the smallest element of these inputs.
+_POLES: Sequence[tuple[str, Sequence[str]]] = (
+    (r"(_foreach_)?div_?", ("other", "scalars")),
+    (r"(_foreach_)?addcdiv_?", ("tensor2",)),
+    (r"(_foreach_)?(reciprocal|rsqrt|sqrt|log|log2|log10|log1p|pow)_?|_?pdist_backward|_?cdist_backward|norm_backward", ()),
+)
 # Ops whose result has no bound that the digests show: a period, a pole elsewhere, or the condition number of a matrix.
 _UNBOUNDED = re.compile(
     r"(fmod|remainder|frac|tan)_?|_?linalg_(?!vector_norm).*|cholesky.*|lu_.*|inverse|.*triangular_solve.*|geqrf|ormqr"
@@ -266,6 +278,13 @@ def _row_of(packet: str) -> tuple[_Scale, bool]:
         if re.fullmatch(pattern, name):
             return scale, smooth
     return _own, False
+
+
+@cache
+def _pole_of(packet: str) -> Sequence[str] | None:
+    """Return the names of the inputs at whose zeros an op has a pole, none for all; None if it has no pole."""
+    name = packet.rpartition(".")[2]
+    return next((names for pattern, names in _POLES if re.fullmatch(pattern, name)), None)
 
 
 def distance_of_values(one: Value, other: Value) -> float:
@@ -336,10 +355,10 @@ def allowed_distance(call: RecordedCall, other: RecordedCall, index: int, drift:
         return max(scale(_Output(call, digest, index, moved)), scale(_Output(other, second, index, moved)))
 
     root, name = math.sqrt(digest.size), call.packet.rpartition(".")[2]
-    pole = _POLES.fullmatch(name) is not None
+    pole = _pole_of(call.packet)
     # Elements that jump, or that are magnified, do so by how far they are from a point, so what counts is the spread of the inputs.
     jumps = drift
-    if drift and (bound is None or not (smooth or pole)):
+    if drift and (bound is None or (pole is None and not smooth)):
         jumps = max(drift, _distance_by_spread(call, other))
     if drift and (jumps > AGREE or _UNBOUNDED.fullmatch(name)):
         return math.inf
@@ -353,8 +372,8 @@ def allowed_distance(call: RecordedCall, other: RecordedCall, index: int, drift:
     if drift == 0:
         return allowed
     allowed += root if _STEPS.fullmatch(name) else 0.0
-    if pole:
-        return allowed + _DRIFT * drift * size(moved=True) * _pole(call)
+    if pole is not None:
+        return allowed + _DRIFT * drift * size(moved=True) * _magnified(call, pole)
     return allowed + _DRIFT * (drift if smooth else math.sqrt(jumps)) * size(moved=True)
 
 
@@ -399,12 +418,12 @@ def _rounding_of(value: Value) -> float:
     return tolerance.rounding if tolerance is not None else 0.0
 
 
-def _pole(call: RecordedCall) -> float:
+def _magnified(call: RecordedCall, names: Sequence[str]) -> float:
     """Return by how much an op with a pole at 0 may magnify a distance of its inputs: their norm by their least element."""
     found = 1.0
     for value in call.inputs:
         digest = value.digest
-        if digest is not None and digest.size and _is_inexact(value):
+        if digest is not None and digest.size and _is_inexact(value) and (not names or value.name in names):
             least = digest.min if digest.min > 0 else -digest.max
             found = max(found, digest.norm / least if least > 0 else math.inf)
     return found

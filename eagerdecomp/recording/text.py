@@ -43,6 +43,9 @@ def verdict(one: RankDifferences) -> str:
     if one.random:
         first_random = one.random[0].first
         return f"random numbers differ, first those of {first_random.op}{_in(first_random)}: no kernel is wrong before it"
+    if one.unjudged:
+        call = one.unjudged[0].first
+        return f"no wrong call is found, but {call.op}{_in(call)} is not judged, and its outputs are far apart"
     return "no call differs by more than rounding"
 
 
@@ -64,6 +67,12 @@ def _rank(one: RankDifferences) -> Iterator[str]:
         yield from _first(one, one.found[0])
     if one.random:
         yield from _random(one.random)
+    for unjudged in one.unjudged[:_LATER] if not one.found else ():
+        often = f", and {unjudged.times - 1} more" if unjudged.times > 1 else ""
+        yield f"  not judged: call {unjudged.first.number}, {unjudged.first} in {unjudged.first.module or '(no module)'}{often}:"
+        apart = f"{off_text(unjudged.relative)} of its norm apart, and its inputs {off_text(unjudged.drift)}"
+        yield f"    {unjudged.output} is {apart}, which may explain it"
+        yield f"    to know, make this call on equal inputs: {record_again(one.runs[0], unjudged.first)}"
     if not one:
         yield f"  the largest distance of an output is {off_text(max((off for _, off in one.distances), default=0.0))} of its norm"
     rest = [later for later in one.found[1:] if later.first.module != one.found[0].first.module]

@@ -19,7 +19,7 @@ from eagerdecomp.conformance.opinfo_samples import opinfos
 from eagerdecomp.conformance.scorecard import SECTIONS, Result, Scorecard
 from eagerdecomp.conformance.scoring import Journal, judge_model, judge_opinfo
 from eagerdecomp.conformance.small_models import MODELS
-from eagerdecomp.errors import FileError
+from eagerdecomp.errors import EagerDecompError, FileError
 
 GOOD = {name: {"one": Result(section.good[0]), "other": Result(section.good[0])} for name, section in SECTIONS.items()}
 CARD = Scorecard("mine", "2.13.0", "0.1.0", "2026-01-02T03:04:05+00:00", False, 12.5, GOOD, (("aten.mul.Tensor", 7),))
@@ -224,3 +224,15 @@ def test_an_old_card_that_cannot_be_read_is_a_wrong_command_line(tmp_path: Path,
 def test_a_device_that_torch_lacks_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scorecard", "--device", "nosuch"]) == 2
     assert "--device nosuch: 'nosuch' is not a device type" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_said_before_the_first_kernel_is_tested(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> None:
+        raise EagerDecompError("Run: pip install expecttest")
+
+    monkeypatch.setattr("eagerdecomp.coverage.opinfo_allowlist.opinfos", missing)
+    monkeypatch.setattr("eagerdecomp.conformance.scoring.score", lambda *args, **options: pytest.fail("it begins to score"))
+    assert main(["scorecard", "eagerdecomp.backends.numpy:BACKEND", "--quick"]) == 2
+    assert "pip install expecttest" in capsys.readouterr().err

@@ -201,6 +201,81 @@ def test_a_wrong_kernel_is_named(name: str, tmp_path: Path) -> None:
     assert [one.first.op for one in rank.found] == [f"aten.{op}"]
 
 
+aten = torch.ops.aten
+#: Ops with a wrong kernel, and a program of inputs that differ by rounding.
+ROUNDED: dict[str, tuple[Callable[..., Any], Callable[[Tensor], object]]] = {
+    "div.Tensor": (lambda x, y: aten.div(x, y) * 2, lambda x: x / 4),
+    "_softmax.default": (
+        lambda x, dim, half: aten._softmax(x, 0, half),
+        lambda x: x.masked_fill(torch.eye(32, 64).bool(), -1e9).softmax(-1),
+    ),
+    "native_layer_norm_backward.default": (
+        lambda *args: tuple(one if one is None else one * 2 for one in aten.native_layer_norm_backward(*args)),
+        lambda x: nn.functional.layer_norm(x.requires_grad_(), (64,), torch.ones(64, requires_grad=True)).square().sum().backward(),
+    ),
+    "mul.Tensor": (lambda x, y: aten.mul(x, y) * 2, lambda x: aten.mul(*x.chunk(2))),
+}
+
+
+def nudged(x: Tensor, error: float, generator: torch.Generator) -> Tensor:
+    return x * (1 + error * (torch.rand(x.shape, generator=generator) - 0.5))
+
+
+@pytest.mark.parametrize("op", [*ROUNDED])
+def test_a_wrong_kernel_is_named_though_its_inputs_differ_by_rounding(op: str, tmp_path: Path) -> None:
+    kernel, program = ROUNDED[op]
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(32, 64, generator=generator)
+    for folder, kernels in (("a", {}), ("b", {f"aten.{op}": kernel})):
+        given = nudged(x, 1e-6, generator)
+        with ed.ValueRecorder(tmp_path / folder) as recorder, ed.EagerDecompMode(ed.Backend("it", ed.core_aten(), kernels=kernels)):
+            program(given)
+        recorder.close()
+    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+    assert rank.found[0].first.op == f"aten.{op}"
+
+
+def test_other_data_after_lists_that_differ_by_rounding_are_the_cause(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(8, 32, generator=generator)
+    for folder in ("a", "b"):
+        given, data = nudged(x, 1e-6, generator), torch.randn(8, 16, generator=generator)
+        with ed.ValueRecorder(tmp_path / folder) as recorder:
+            one, other = aten.split_with_sizes_copy(given, [16, 16], 1)
+            aten.mul(one, other)
+            data.exp()
+        recorder.close()
+    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+    assert rank.changed is not None
+    assert rank.changed.first.op == "aten.exp.default"
+
+
+def test_a_dropout_with_the_same_mask_is_judged(tmp_path: Path) -> None:
+    def lost(x: Tensor, p: float, train: bool) -> tuple[Tensor, Tensor]:
+        result, mask = aten.native_dropout(x, p, train)
+        return result * (1 - p), mask
+
+    for folder, kernels in (("a", {}), ("b", {"aten.native_dropout.default": lost})):
+        torch.manual_seed(0)
+        mode = ed.EagerDecompMode(ed.Backend("it", ed.core_aten(), kernels=kernels))
+        with ed.ValueRecorder(tmp_path / folder) as recorder, mode:
+            torch.native_dropout(torch.ones(64), 0.25, True)
+        recorder.close()
+    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+    assert ([one.first.op for one in rank.found], rank.random) == (["aten.native_dropout.default"], ())
+
+
+def test_a_call_that_cannot_be_judged_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder, factor in (("a", 1), ("b", 2)):
+        kernels = {"aten.tan.default": lambda x: aten.tan(x) * factor}  # noqa: B023 - called at once
+        mode = ed.EagerDecompMode(ed.Backend("it", ed.core_aten(), kernels=kernels))
+        with ed.ValueRecorder(tmp_path / folder) as recorder, mode:
+            torch.full((8,), 1 + factor * 1e-6).tan()
+        recorder.close()
+    assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    assert "aten.tan.default is not judged, and its outputs are far apart" in capsys.readouterr().out
+
+
 # Name -> the inputs, and a function that magnifies their rounding errors.
 ILL_CONDITIONED: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Any]]] = {
     "layer norm of nearly constant rows": (lambda x: 100 + 1e-4 * x, lambda x: nn.functional.layer_norm(x, (64,))),
@@ -223,9 +298,9 @@ def test_a_call_that_magnifies_rounding_errors_is_not_accused(name: str, error: 
     generator = torch.Generator().manual_seed(0)
     x = make(torch.randn(32, 64, generator=generator))
     for folder in ("a", "b"):
-        nudged = x * (1 + error * (torch.rand(x.shape, generator=generator) - 0.5))
+        given = nudged(x, error, generator)
         with ed.ValueRecorder(tmp_path / folder) as recorder:
-            function(nudged)
+            function(given)
         recorder.close()
     (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
     assert (rank.found, rank.compared) == ((), len(rank.partners))

@@ -15,7 +15,7 @@ import torch
 from eagerdecomp._version import __version__
 from eagerdecomp.cli.arguments.shared import FAILED, NOTHING_EXERCISED
 from eagerdecomp.cli.commands.command import Command, device_backend, named_backend, output_file, shown
-from eagerdecomp.errors import FileError
+from eagerdecomp.errors import EagerDecompError, FileError
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.progress import Progress
 from eagerdecomp.ops.backend import Backend
@@ -29,9 +29,14 @@ __all__ = ["COMMAND"]
 def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.conformance.scorecard import CardComparison
     from eagerdecomp.conformance.scoring import Journal, score
+    from eagerdecomp.coverage.opinfo_allowlist import opinfos
 
     backend = device_backend(args, args.backend) or named_backend(args.backend, "scorecard")
     old = _old(args.since) if args.since else None
+    try:
+        opinfos()  # what is missing is said now, and not after minutes
+    except EagerDecompError as error:
+        raise UsageError(str(error)) from None
     lines: dict[str, Progress] = {}
 
     def progress(section: str, done: int, total: int, text: str) -> None:
