@@ -32,7 +32,6 @@ pytestmark = pytest.mark.full
 PARTLY = {
     "aten._compute_linear_combination.default": "eager reads the memory of coefficients of another type than the input's real one",
     "aten._compute_linear_combination.out": "the same",
-    "aten.addbmm_.default": "eager resizes a tensor of one element that is written in place, which no other in-place op does",
     "aten.avg_pool3d_backward.default": "the gradient of integers, which needs a convolution of integers",
     "aten.avg_pool3d_backward.grad_input": "the same",
 }
