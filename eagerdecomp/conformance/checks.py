@@ -36,8 +36,10 @@ __all__ = [
     "like_eager",
 ]
 
-# How often eager is asked whether it agrees with itself.
-_TIMES = 3
+# How often eager is asked whether it agrees with itself, and the sizes in bytes of freed memory that its kernel may get in between:
+# those of all small blocks of an allocator, and some large ones.
+_TIMES = 6
+_FREED = (*range(64, 1 << 14, 64), *(1 << power for power in range(14, 22)))
 
 
 def like_eager(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
@@ -190,9 +192,9 @@ def eager_is_steady(kernel: TestedKernel, spec: Spec, call: Call) -> bool:
             torch.manual_seed(0)
             copies = copy_arguments(call.args, call.kwargs)
             runs.append(asked_for(spec, call, observe(kernel.native, copies.args, copies.kwargs)[1]))
-            for leaf in runs[-1].leaves:  # the next run may get this memory, which is freed at once
-                if isinstance(leaf, Tensor) and leaf.layout is torch.strided:
-                    torch.full([leaf.numel() * leaf.element_size()], turn + 0x45, dtype=torch.uint8)
+            strided = [leaf for leaf in runs[-1].leaves if isinstance(leaf, Tensor) and leaf.layout is torch.strided]
+            held = [torch.full([size], turn + 0x45, dtype=torch.uint8) for size in (*_FREED, *(one.nbytes for one in strided))]
+            del held  # the next run may get this memory
     first, *others = runs
     return all(_agree(spec, first, other) for other in others)
 
