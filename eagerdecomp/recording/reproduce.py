@@ -24,7 +24,7 @@ _SCRIPT = '''"""{op} differs between two runs. This script makes the first run's
     python {name} --device cuda          another device; --import MODULE first, if a package defines it
     python {name} --backend my:backend   in eagerdecomp's mode
 
-Exit code 0: the results agree; 1: they differ.
+Exit code 0: the results agree; 1: they differ; 2: the call cannot be made.
 """
 
 import pathlib

@@ -44,10 +44,13 @@ def main(path: Path, words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     for module in options.imports:
         module_of("--import", module)
-    saved = _loaded(path)
+    try:
+        saved = _loaded(path)
+    except FileError as error:
+        parser.error(str(error))
     op = op_named(saved["op"])
     if op is None:
-        raise FileError(f"{path}: this torch has no op {saved['op']}")
+        parser.error(f"{path}: this torch has no op {saved['op']}")
     device = torch.device(options.device)
 
     def restored(value: Any) -> Any:

@@ -464,6 +464,9 @@ def test_a_reproduction_does_not_believe_the_kernel_of_this_machine(tmp_path: Pa
     with torch.library._scoped_library("aten", "IMPL") as library:
         library.impl("_softmax", lambda x, dim, half: torch.nn.functional.normalize(x.exp(), 1, dim) * 1.01, "CPU")
         assert saved_call(file, []) == 1
+    with pytest.raises(SystemExit, match="2"):  # no exit code of a call that differs
+        saved_call(tmp_path / "gone.pt", [])
+    assert main(["diff", str(tmp_path / "a"), str(tmp_path / "a"), "--reproduce", str(tmp_path / "gone" / "call.py")]) == 2
 
 
 def test_a_reproduction_compares_arguments_that_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

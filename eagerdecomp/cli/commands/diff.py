@@ -20,7 +20,8 @@ def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.recording.reproduce import save_script
     from eagerdecomp.recording.text import differences_text
 
-    with output_file("--json", args.json) as write, output_file("--html", args.html) as write_html:
+    script = output_file("--reproduce", args.reproduce)
+    with output_file("--json", args.json) as write, output_file("--html", args.html) as write_html, script:
         try:
             found = compare_runs(args.first, args.second, args.noise)
         except FileError as error:
