@@ -82,7 +82,7 @@ def sweep(
         slow: gets the calls without a route that took longer than `SLOW`.
     """
     counts = Counter() if counts is None else counts
-    modes = {name: EagerDecompMode(SETS[name](), cache=ProgramCache()) for name in sets}
+    modes = {name: EagerDecompMode(SETS[name](), cache=ProgramCache(), host_random="decomposed") for name in sets}
     for info in infos:
         for dtype in sorted(info.dtypes if dtypes is None else info.dtypes.intersection(dtypes), key=str):
             selection = Selection(samples=samples, dtype=dtype, grad=True, among=2 * samples)

@@ -135,7 +135,7 @@ def in_every_form(names: list[str], found: dict[str, dict[str, Any]]) -> None:
             found[name] |= {"begun": "mode"}
             watch.ops.clear()
             watch.escaped.clear()
-            with watch, ed.EagerDecompMode(CORE) as mode:
+            with watch, ed.EagerDecompMode(CORE, host_random="decomposed") as mode:
                 numbers = flat(scenarios.SCENARIOS[name]())
             escaped = sorted(watch.escaped)
             done(
