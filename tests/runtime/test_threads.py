@@ -136,7 +136,7 @@ def test_a_random_call_waits_while_another_thread_uses_its_generators_state() ->
 
     backend = ed.Backend("slow", CORE, {"aten.rand.default": kernel})
     torch.manual_seed(5)
-    with ed.EagerDecompMode(backend):
+    with ed.EagerDecompMode(backend, host_random="decomposed"):
         got = torch.empty(4).uniform_(generator=mine)
     other.join(_PATIENCE)
     assert torch.equal(got, want)
