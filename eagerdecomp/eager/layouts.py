@@ -418,8 +418,9 @@ _DETERMINED: tuple[tuple[Determined, str], ...] = (
     ),
     (
         memory_format_of(0, 1),
-        "convolution native_group_norm_backward avg_pool2d_backward max_pool2d_with_indices_backward _adaptive_avg_pool2d_backward",
+        "native_group_norm_backward avg_pool2d_backward max_pool2d_with_indices_backward _adaptive_avg_pool2d_backward",
     ),
+    (memory_format_of(0, 1, mixed=True), "convolution"),
     (memory_format_of(0, 1, 2), "convolution_backward"),
 )
 

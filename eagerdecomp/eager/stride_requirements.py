@@ -61,21 +61,25 @@ def explicit_or_dense(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return explicit or is_dense_alike(_tensors(args, kwargs)[:1])
 
 
-def memory_format_of(*indices: int) -> Determined:
+def memory_format_of(*indices: int, mixed: bool = False) -> Determined:
     """Return a rule: strides must match if the inputs at `indices` are all contiguous or all channels_last, and none is both.
 
-    Pooling ops, convolutions and norms return results with the memory format of their inputs.
+    Pooling ops, convolutions and norms return results with the memory format of their inputs. With `mixed`, the other inputs of one
+    in channels_last may be contiguous: a convolution's result is then channels_last.
     """
 
     def rule(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        formats = set()
+        formats = []
         for tensor in [leaf for index in indices for leaf in leaves_of([args[index]])]:
             planar = tensor.unsqueeze(2) if tensor.dim() == 3 else tensor  # eager computes 1-d pooling and convolutions as 2-d
-            formats.add((tensor.is_contiguous(), is_channels_last(planar)))
+            formats.append((tensor.is_contiguous(), is_channels_last(planar)))
             # Which of these eager computes in channels_last depends on the op and on the machine.
             if not tensor.is_contiguous() and (tensor.dim() == 3 or not tensor.is_floating_point()):
                 return False
-        return formats in ({(True, False)}, {(False, True)})
+        found = {*formats}
+        return found in ({(True, False)}, {(False, True)}) or (
+            mixed and formats[0] == (False, True) and found == {(True, False), (False, True)}
+        )
 
     return rule
 
