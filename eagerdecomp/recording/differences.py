@@ -7,7 +7,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -284,8 +284,9 @@ def _differences(rank: int, first: RecordedRun, second: RecordedRun, noise: _Noi
         # A tensor of a list has no digest of its own, so if lists differ by rounding, or are made by other ops, nobody knows where
         # its values come from.
         for x, _, one, beside in tensors:
-            if distance(one, beside) > 0:
-                _add(loose, _members([x]), _OF_LIST * distance(one, beside))
+            members = _members([x])
+            if members and (apart := distance(one, beside)):
+                _add(loose, members, _OF_LIST * apart)
         made.update((x.number, y.number) for x, y, one, beside in tensors if relative_distance(one, beside) > _SAME)
         for value in call.outputs:
             if value.number >= 0:
@@ -318,10 +319,14 @@ def _add(loose: dict[str, float], texts: Iterable[str], apart: float) -> None:
 
 def _are_members(call: RecordedCall, other: RecordedCall, loose: Mapping[str, float]) -> bool:
     """Return whether inputs that differ may be members of lists, or lists of such."""
-    pairs = [(x, x.digest, y.digest) for x, y in zip(call.inputs, other.inputs, strict=False) if x.is_tensor]
-    differing = [(x, one, two) for x, one, two in pairs if one and two and relative_distance(one, two) > _SAME]
-    farthest = (max((loose.get(text, 0.0) for text in ("", x.text, *_members([x]))), default=0.0) for x, _, _ in differing)
-    return bool(differing) and all(distance(one, two) <= most for (_, one, two), most in zip(differing, farthest, strict=True))
+    found = False
+    for x, y in zip(call.inputs, other.inputs, strict=False):
+        if x.digest is None or y.digest is None or relative_distance(x.digest, y.digest) <= _SAME:
+            continue
+        found = True
+        if distance(x.digest, y.digest) > max(loose.get(text, 0.0) for text in ("", x.text, *_members([x]))):
+            return False
+    return found
 
 
 def difference_of_calls(call: RecordedCall, other: RecordedCall, *, tf32: bool) -> CallDifference | None:
@@ -458,6 +463,7 @@ def _call_that_made(run: RecordedRun, before: int, digest: int) -> RecordedCall 
     return None
 
 
+@cache
 def _is_view(name: str) -> bool:
     op = op_named(name)
     return op is not None and op.is_view

@@ -328,9 +328,13 @@ def _distance_of_constants(x: Value, y: Value) -> float:
     return abs(one - other) / max(abs(one), abs(other)) if math.isfinite(one) and math.isfinite(other) else math.inf
 
 
-def _is_inexact(value: Value) -> bool:
+def _tolerance_of(value: Value) -> Tolerance | None:
     dtype = dtype_of(value.text)
-    return dtype is not None and tolerance_of(dtype) is not None
+    return None if dtype is None else tolerance_of(dtype)
+
+
+def _is_inexact(value: Value) -> bool:
+    return _tolerance_of(value) is not None
 
 
 def allowed_distance(call: RecordedCall, other: RecordedCall, index: int, drift: float, tf32: bool = False) -> float:
@@ -347,8 +351,7 @@ def allowed_distance(call: RecordedCall, other: RecordedCall, index: int, drift:
     digest, second = output.digest, beside.digest
     assert digest is not None
     assert second is not None
-    tolerances = [tolerance_of(dtype) for dtype in (dtype_of(output.text), dtype_of(beside.text)) if dtype is not None]
-    bound = max((one for one in tolerances if one is not None), key=lambda one: one.relative, default=None)
+    bound = max(filter(None, map(_tolerance_of, (output, beside))), key=lambda one: one.relative, default=None)
     scale, smooth = _row_of(call.packet)
 
     def size(moved: bool) -> float:
@@ -387,8 +390,8 @@ def beside_large(call: RecordedCall, other: RecordedCall, index: int, drift: flo
     x, y = call.outputs[index], other.outputs[index]
     if x.digest is None or y.digest is None or not (exact_sum or (scale is _own and smooth)):
         return 0.0, math.inf
-    tolerances = [tolerance_of(dtype) for dtype in (dtype_of(x.text), dtype_of(y.text)) if dtype is not None]
-    allowed = max((one.relative + one.absolute + _ROUNDINGS * one.rounding for one in tolerances if one is not None), default=0.0)
+    tolerances = filter(None, map(_tolerance_of, (x, y)))
+    allowed = max((one.relative + one.absolute + _ROUNDINGS * one.rounding for one in tolerances), default=0.0)
     return scaled_distance(x.digest, y.digest), allowed + _DRIFT * drift
 
 
@@ -411,10 +414,7 @@ def _of_comparer(tolerance: Tolerance, one: TensorDigest, other: TensorDigest) -
 
 
 def _rounding_of(value: Value) -> float:
-    if value.digest is None:
-        return 0.0
-    dtype = dtype_of(value.text)
-    tolerance = tolerance_of(dtype) if dtype is not None else None
+    tolerance = _tolerance_of(value) if value.digest is not None else None
     return tolerance.rounding if tolerance is not None else 0.0
 
 

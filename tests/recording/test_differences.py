@@ -24,7 +24,7 @@ from eagerdecomp.cli.main import main
 from eagerdecomp.eager.compare import difference
 from eagerdecomp.eager.observe import copied, observe, observed
 from eagerdecomp.recording import run_folder
-from eagerdecomp.recording.differences import RunDifferences, compare_runs
+from eagerdecomp.recording.differences import RankDifferences, RunDifferences, compare_runs
 
 PLANTED: dict[str, tuple[str, ...]] = {
     "transformer": (
@@ -190,14 +190,20 @@ WRONG: dict[str, tuple[str, Callable[..., Any], Callable[[], object]]] = {
 }
 
 
+def with_kernel(op: str, kernel: Callable[..., Any], program: Callable[[], object], folder: Path) -> RankDifferences:
+    """Record a program on torch's kernels, and again with another kernel of one op; return how the runs differ."""
+    for name, kernels in (("a", {}), ("b", {f"aten.{op}": kernel})):
+        with ed.ValueRecorder(folder / name) as recorder, ed.EagerDecompMode(ed.Backend("it", ed.core_aten(), kernels=kernels)):
+            program()
+        recorder.close()
+    (rank,) = compare_runs(folder / "a", folder / "b").ranks
+    return rank
+
+
 @pytest.mark.parametrize("name", [*WRONG])
 def test_a_wrong_kernel_is_named(name: str, tmp_path: Path) -> None:
     op, kernel, program = WRONG[name]
-    for folder, kernels in (("a", {}), ("b", {f"aten.{op}": kernel})):
-        with ed.ValueRecorder(tmp_path / folder) as recorder, ed.EagerDecompMode(ed.Backend("it", ed.core_aten(), kernels=kernels)):
-            program()
-        recorder.close()
-    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+    rank = with_kernel(op, kernel, program, tmp_path)
     assert [one.first.op for one in rank.found] == [f"aten.{op}"]
 
 
@@ -226,12 +232,8 @@ def test_a_wrong_kernel_is_named_though_its_inputs_differ_by_rounding(op: str, t
     kernel, program = ROUNDED[op]
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(32, 64, generator=generator)
-    for folder, kernels in (("a", {}), ("b", {f"aten.{op}": kernel})):
-        given = nudged(x, 1e-6, generator)
-        with ed.ValueRecorder(tmp_path / folder) as recorder, ed.EagerDecompMode(ed.Backend("it", ed.core_aten(), kernels=kernels)):
-            program(given)
-        recorder.close()
-    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+    given = iter([nudged(x, 1e-6, generator) for _ in range(2)])
+    rank = with_kernel(op, kernel, lambda: program(next(given)), tmp_path)
     assert rank.found[0].first.op == f"aten.{op}"
 
 
@@ -255,23 +257,17 @@ def test_a_dropout_with_the_same_mask_is_judged(tmp_path: Path) -> None:
         result, mask = aten.native_dropout(x, p, train)
         return result * (1 - p), mask
 
-    for folder, kernels in (("a", {}), ("b", {"aten.native_dropout.default": lost})):
+    def program() -> None:
         torch.manual_seed(0)
-        mode = ed.EagerDecompMode(ed.Backend("it", ed.core_aten(), kernels=kernels))
-        with ed.ValueRecorder(tmp_path / folder) as recorder, mode:
-            torch.native_dropout(torch.ones(64), 0.25, True)
-        recorder.close()
-    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+        torch.native_dropout(torch.ones(64), 0.25, True)
+
+    rank = with_kernel("native_dropout.default", lost, program, tmp_path)
     assert ([one.first.op for one in rank.found], rank.random) == (["aten.native_dropout.default"], ())
 
 
 def test_a_call_that_cannot_be_judged_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for folder, factor in (("a", 1), ("b", 2)):
-        kernels = {"aten.tan.default": lambda x: aten.tan(x) * factor}  # noqa: B023 - called at once
-        mode = ed.EagerDecompMode(ed.Backend("it", ed.core_aten(), kernels=kernels))
-        with ed.ValueRecorder(tmp_path / folder) as recorder, mode:
-            torch.full((8,), 1 + factor * 1e-6).tan()
-        recorder.close()
+    given = iter([torch.full((8,), 1 + 1e-6), torch.full((8,), 1 + 2e-6)])
+    with_kernel("tan.default", lambda x: aten.tan(x) * 2, lambda: next(given).tan(), tmp_path)
     assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
     assert "aten.tan.default is not judged, and its outputs are far apart" in capsys.readouterr().out
 
