@@ -76,10 +76,8 @@ def memory_format_of(*indices: int, mixed: bool = False) -> Determined:
             # Which of these eager computes in channels_last depends on the op and on the machine.
             if not tensor.is_contiguous() and (tensor.dim() == 3 or not tensor.is_floating_point()):
                 return False
-        found = {*formats}
-        return found in ({(True, False)}, {(False, True)}) or (
-            mixed and formats[0] == (False, True) and found == {(True, False), (False, True)}
-        )
+        alike = len({*formats}) == 1 or (mixed and formats[0] == (False, True))
+        return alike and {*formats} <= {(True, False), (False, True)}
 
     return rule
 

@@ -60,24 +60,24 @@ def _check_statistics_dtype(x: Tensor, mean: Tensor, weight: Tensor | None) -> N
         raise RuntimeError(f"expected scalar type {_statistics_dtype(x, weight)} but found {mean.dtype}")
 
 
-def _inner(x: Tensor, normalized_shape: Sequence[int]) -> int:
-    """Return how many dimensions are normalized."""
+def _inner(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None) -> int:
+    """Return how many dimensions are normalized, after a check of the shapes."""
     inner = len(normalized_shape)
     if list(x.shape[x.dim() - inner :]) != list(normalized_shape) or inner < 1:
         raise RuntimeError(f"Given normalized_shape={list(normalized_shape)}, got input of size {list(x.shape)}")
-    return inner
-
-
-def _layer_norm(
-    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    inner = _inner(x, normalized_shape)
     for name, given in (("weight", weight), ("bias", bias)):
         if given is not None and list(given.shape) != list(normalized_shape):
             raise RuntimeError(
                 f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape {list(given.shape)} and "
                 f"normalized_shape = {list(normalized_shape)}"
             )
+    return inner
+
+
+def _layer_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    inner = _inner(x, normalized_shape, weight, bias)
     _check_parameters(x, weight, bias)
     values = _float64(x)
     over = tuple(range(x.dim() - inner, x.dim()))
@@ -102,9 +102,7 @@ def _layer_norm_backward(
     if x.numel():
         _check_statistics_dtype(x, mean, weight)
         _check_parameters(x, mean, rstd, weight, bias)
-    if any(one is not None and list(one.shape) != list(normalized_shape) for one in (weight, bias)):
-        raise RuntimeError(f"Expected weight and bias to be of same shape as normalized_shape = {list(normalized_shape)}")
-    inner = _inner(x, normalized_shape)
+    inner = _inner(x, normalized_shape, weight, bias)
     if grad.dtype is not x.dtype:
         raise RuntimeError(f"expected scalar type {x.dtype} but found {grad.dtype}")
     over, batch = tuple(range(x.dim() - inner, x.dim())), tuple(range(x.dim() - inner))

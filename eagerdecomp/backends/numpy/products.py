@@ -12,7 +12,7 @@ from torch import Tensor
 
 from eagerdecomp.backends.numpy.arrays import Array, Number, allocate, formatted, read, scalar, store, to_tensor
 from eagerdecomp.backends.numpy.reductions import axis
-from eagerdecomp.backends.numpy.windows import folded, unfolded
+from eagerdecomp.backends.numpy.windows import check_gradient, folded, unfolded
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.strides import in_order
 
@@ -195,8 +195,7 @@ def _convolution_backward(
     expected = [x.shape[0], weight.shape[1] * groups if transposed else weight.shape[0], *extent]
     if not transposed and any(shape.more):
         raise RuntimeError(f"output_padding is not supported for non-transposed convolutions; got: {list(shape.more)}")
-    if list(grad.shape) != expected or grad.dtype is not x.dtype:
-        raise RuntimeError(f"expected a gradient of {x.dtype} with the shape {expected}, but got {grad.dtype} {list(grad.shape)}")
+    check_gradient(grad, x, expected)
     values, gradient = read(x), read(grad)
     of_input: Array | None = None
     if output_mask[0]:

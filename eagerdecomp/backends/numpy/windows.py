@@ -14,7 +14,7 @@ from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.backends.numpy.arrays import Array, Number, alike, formatted, read, scalar, store, to_tensor
 from eagerdecomp.backends.numpy.views import sliced
 
-__all__ = ["KERNELS", "folded", "unfolded"]
+__all__ = ["KERNELS", "check_gradient", "folded", "unfolded"]
 
 Ints = Sequence[int]
 
@@ -85,6 +85,12 @@ def _extent(size: int, width: int, step: int, pad: int, gap: int, ceil_mode: boo
     return count
 
 
+def check_gradient(grad: Tensor, x: Tensor, expected: Sequence[int]) -> None:
+    """Check the dtype and shape of a result's gradient."""
+    if list(grad.shape) != list(expected) or grad.dtype is not x.dtype:
+        raise RuntimeError(f"expected a gradient of {x.dtype} with the shape {expected}, but got {grad.dtype} {list(grad.shape)}")
+
+
 class _Pool:
     """The parameters of a pool for `dims` spatial dimensions."""
 
@@ -109,11 +115,7 @@ class _Pool:
         )
 
     def check_gradient(self, grad: Tensor, x: Tensor) -> None:
-        expected = [*x.shape[: -self.dims], *self.extent]
-        if list(grad.shape) != expected or grad.dtype is not x.dtype:
-            raise RuntimeError(
-                f"expected a gradient of {x.dtype} with the shape {expected}, but got {grad.dtype} {list(grad.shape)}"
-            )
+        check_gradient(grad, x, [*x.shape[: -self.dims], *self.extent])
 
     def windows(self, values: Array, fill: Any) -> Array:
         """Return the windows with shape [..., *extent, product of kernel]."""
