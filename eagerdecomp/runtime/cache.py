@@ -168,6 +168,9 @@ class OpPrograms:
         return "; ".join(changed)
 
 
+Space = dict[tuple[OpOverload, bool], OpPrograms]
+
+
 class ProgramCache:
     """A cache of programs. Pass one to several modes (``cache=``) to share it; modes with equal backends share one anyway.
 
@@ -193,10 +196,10 @@ class ProgramCache:
             raise ArgumentError(f"limit_per_op must be an integer from 1 up, not {limit_per_op!r}")
         self._limit = limit_per_op
         self._lock = free_in_child(threading.RLock())
-        self._spaces: dict[Hashable, dict[OpOverload, OpPrograms]] = {}
+        self._spaces: dict[Hashable, Space] = {}
 
-    def space(self, owner: Hashable) -> dict[OpOverload, OpPrograms]:
-        """Return the *space* of a backend with its rules: a dict from each op to its programs. No other backend or rules use it.
+    def space(self, owner: Hashable) -> Space:
+        """Return the *space* of a backend with its rules, which no other backend or rules use.
 
         Args:
             owner: identifies the backend and the rules.
@@ -207,17 +210,18 @@ class ProgramCache:
                 found = self._spaces[owner] = {}
             return found
 
-    def of(self, space: dict[OpOverload, OpPrograms], op: OpOverload) -> OpPrograms:
+    def of(self, space: Space, op: OpOverload, linked: bool = False) -> OpPrograms:
         """Return the programs of an op, an empty table at first.
 
         Args:
             space: a result of `space`.
             op: the op.
+            linked: whether they are recorded for a compile hook, beside a linked rule.
         """
         with self._lock:
-            found = space.get(op)
+            found = space.get((op, linked))
             if found is None:
-                found = space[op] = OpPrograms(self._limit, self._lock)
+                found = space[op, linked] = OpPrograms(self._limit, self._lock)
             return found
 
     def info(self) -> CacheInfo:

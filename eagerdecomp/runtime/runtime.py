@@ -366,7 +366,8 @@ class Runtime:
         With a compile hook, calls that write a tensor which shares memory with another argument run unfused: a fused kernel may
         write memory before it has read it, and the program of a linked rule lacks the rule's checks.
         """
-        table = self.cache.of(self._space, op)
+        # A linked rule may decline what the program for the hook computes, and then the next rules run: their programs are others.
+        table = self.cache.of(self._space, op, linked is not None)
         on_error = functools.partial(self._miss_path.on_error, entry, ()) if op is entry.op else None
         on_miss = lambda *values: self._miss_path.record(op, rules, entry, table, values, linked)  # noqa: E731
         hook, facts = self.planner.backend.compile is not None, facts_of(op)

@@ -306,3 +306,10 @@ def test_the_hook_runs_outside_every_mode() -> None:
         often(lambda: torch.nn.functional.gelu(x), hook)
     assert depths == [0]
     assert not seen.ops[aten.silu.default]
+
+
+def test_a_call_that_a_linked_rule_declines_runs_the_next_rules_program() -> None:
+    """The linked rule of `stack` leaves numbers to the next one, whose program must not be found where the linked rule's is."""
+    numbers = [torch.randn(()) for _ in range(3)]
+    for result in often(lambda: torch.stack(numbers), Hook()):
+        assert_same(result, torch.stack(numbers))
