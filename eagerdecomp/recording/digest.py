@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 #: Number of values of a projection. The relative error of an estimated distance is about sqrt(2 / BUCKETS).
-BUCKETS = 16
+BUCKETS = 17
 
 # Number of values of the projection of scaled elements.
-_SCALED = 8
+_SCALED = 7
 
 #: A digest as bytes: hash and size, then the numbers of `_statistics`, and a checksum.
 RECORD = struct.Struct(f"<qq{7 + BUCKETS + _SCALED}dI")
@@ -186,19 +186,21 @@ def _statistics(rows: Tensor) -> list[list[float]]:
         largest = wide.abs().amax(1, keepdim=True).clamp_min(1.0)  # its square may be too large for a float
         norm = (wide / largest).square().sum(1, keepdim=True).sqrt().mul(largest).squeeze(1)
     total, scaled = wide.sum(1), _scaled(rows, wide, least, most)
-    projection = _projected(wide.mul_(_signs(size)) if wide is not rows else torch.mul(wide, _signs(size)))
+    projection = _projected(wide.mul_(_signs(size)) if wide is not rows else torch.mul(wide, _signs(size)), BUCKETS)
     return torch.cat((torch.stack((norm, least, most, total, nan, inf, places), 1), projection, scaled), 1).tolist()
 
 
-def _projected(weighted: Tensor) -> Tensor:
+def _projected(weighted: Tensor, buckets: int) -> Tensor:
     """Return the sums of weighted elements in buckets."""
-    # Element i is in bucket i % BUCKETS. Each element has a weight of its own: if a row shared one, an error that is equal in
-    # all rows could cancel in all buckets at once. Weights are not just signs, so that two equal errors do not cancel either.
+    # Element i is in bucket i % buckets, a prime number: a row seldom has a multiple of it, so an error in one column is in all
+    # buckets, and the estimated distance is not a single product. Each element has a weight of its own: if a row shared one, an
+    # error that is equal in all rows could cancel in all buckets at once. Weights are not just signs, so that two equal errors do
+    # not cancel either.
     count, size = weighted.shape
-    full = size - size % BUCKETS
+    full = size - size % buckets
     if not full:
-        return torch.constant_pad_nd(weighted, (0, BUCKETS - size))
-    projection = (weighted[:, :full] if full < size else weighted).view(count, -1, BUCKETS).sum(1)
+        return torch.constant_pad_nd(weighted, (0, buckets - size))
+    projection = (weighted[:, :full] if full < size else weighted).view(count, -1, buckets).sum(1)
     if full < size:
         projection[:, : size - full] += weighted[:, full:]
     return projection
@@ -210,8 +212,7 @@ def _scaled(rows: Tensor, wide: Tensor, least: Tensor, most: Tensor) -> Tensor:
         largest = torch.maximum(most, -least).to(torch.float64).clamp_min_(1.0)
         share = largest.log2().sub_(_SCALE_FROM).div_(_SCALE_BITS).clamp_(0.0, 1.0)
         if share.any():
-            projection = _projected(wide.asinh().mul_(_signs(rows.shape[1])))
-            return (projection[:, :_SCALED] + projection[:, _SCALED:]).mul_(share.unsqueeze(1))
+            return _projected(wide.asinh().mul_(_signs(rows.shape[1])), _SCALED).mul_(share.unsqueeze(1))
     return wide.new_zeros(len(rows), _SCALED)
 
 

@@ -165,13 +165,21 @@ class ValueRecorder(AmbientMode):
         self._numbers = itertools.count()
         self._kinds: dict[Sequence[type], tuple[bool, bool]] = {}  # of types of tensors: whether they handle ops, or are fake
         self._readable: dict[int, bool] = {}  # of tensors with these dispatch keys
-        self._saves_op: dict[str, bool] = {}
+        self._saved_by: dict[tuple[str, str], bool] = {}  # an op and a module -> whether a pattern or a path names them
+        self._unmatched = dict.fromkeys((*self._save, *self._save_modules))
         self._ops: dict[OpOverload, _Op] = {}
 
     @property
     def calls(self) -> int:
         """The number of recorded calls."""
         return 0 if self._writer is None else self._writer.calls
+
+    @property
+    def unmatched(self) -> list[str]:
+        """Why nothing was saved for some of what was asked for: a line for each pattern, module and number without a call."""
+        names = [repr(one) for one in self._unmatched]
+        names += [str(number) for number in sorted(self._save_calls) if not 0 <= number < self.calls]
+        return [f"nothing was saved for {one}: no call matched" for one in names]
 
     def __enter__(self) -> Self:
         with self._lock:
@@ -195,6 +203,8 @@ class ValueRecorder(AmbientMode):
         with self._lock:
             if self._writer is not None and os.getpid() == self._owner:
                 self._batches.flush()
+                for note in self.unmatched:
+                    self._writer.add_note(note)
                 self._writer.close()
 
     def __torch_dispatch__(
@@ -342,16 +352,18 @@ class ValueRecorder(AmbientMode):
 
     def _saves(self, name: str, module: str) -> bool:
         assert self._writer is not None
-        if self._writer.calls in self._save_calls:
-            return True
-        if any(module == one or module.startswith(f"{one}.") for one in self._save_modules):
-            return True
-        found = self._saves_op.get(name)
-        if found is None:
-            plain = name.replace("._", ".").replace(".native_", ".")  # the names of the functions in torch
-            found = any(fnmatchcase(one, pattern) for pattern in self._save for one in (name, plain, name.rpartition(".")[0]))
-            self._saves_op[name] = found
-        return found
+        if (name, module) not in self._saved_by:
+            names = (
+                name,
+                name.replace("._", ".").replace(".native_", "."),
+                name.rpartition(".")[0],
+            )  # also the names of functions in torch
+            found = [pattern for pattern in self._save if any(fnmatchcase(one, pattern) for one in names)]
+            found += [one for one in self._save_modules if module == one or module.startswith(f"{one}.")]
+            for one in found:
+                self._unmatched.pop(one, None)
+            self._saved_by[name, module] = bool(found)
+        return self._saved_by[name, module] or self._writer.calls in self._save_calls
 
     def _write(
         self, given: tuple[int, dict[str, Any]], outputs: Sequence[tuple[str, Any, bool]], values: list[int], more: dict[str, Any]

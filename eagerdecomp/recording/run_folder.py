@@ -28,7 +28,7 @@ from eagerdecomp.recording.digest import RECORD, TensorDigest, is_whole, unpacke
 __all__ = ["Calls", "RecordedCall", "RecordedRun", "RunWriter", "Value", "ranks_of", "read_run"]
 
 FORMAT = "eagerdecomp values"
-VERSION = 3
+VERSION = 4
 CALLS = "calls.jsonl"
 DIGESTS = "digests.bin"
 _WRITE_ONE = "Write one with: eagerdecomp record --values FOLDER SCRIPT"

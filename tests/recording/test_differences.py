@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tracemalloc
@@ -544,6 +545,10 @@ def test_two_commands_name_the_call_and_a_third_reproduces_it(
     file.unlink()
     assert main(["diff", "right_saved", "wrong", "--reproduce", "call.py"]) == 2
     assert main(["diff", "right", "right"]) == 0
+    lines = Path("right/rank0/calls.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    shutil.copytree("right", "unfinished")
+    Path("unfinished/rank0/calls.jsonl").write_text("".join(lines[:-1]), encoding="utf-8")
+    assert main(["diff", "right", "unfinished"]) == 4
     assert main(["diff", "right", "found.json"]) == 2
     assert main(["record", "--values", "right", "train.py"]) == 2
     capfd.readouterr()

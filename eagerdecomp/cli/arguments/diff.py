@@ -38,4 +38,5 @@ whose inputs agree and whose outputs differ by more than rounding explains, and 
 it. If random numbers differ, they are named as the cause.
 
 exit codes: 0 no call differs; {FAILED} a call differs; {USAGE_ERROR} wrong command line, or a folder holds no run or a
-damaged one; {NOT_COMPARED} no call has a partner in the other run; {INTERRUPTED} interrupted (Ctrl-C)"""
+damaged one; {NOT_COMPARED} no call has a partner in the other run, or none differs and a run has no end;
+{INTERRUPTED} interrupted (Ctrl-C)"""

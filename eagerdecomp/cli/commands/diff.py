@@ -34,7 +34,9 @@ def _run(args: argparse.Namespace) -> int:
             text += f"\npage: {args.html}"
         shown(args)(text)
         write(json.dumps(found.as_dict(), indent=2) + "\n")
-    return FAILED if found else 0 if found.compared else NOT_COMPARED
+    if found:
+        return FAILED
+    return 0 if found.compared and all(run.complete for one in found.ranks for run in one.runs) else NOT_COMPARED
 
 
 COMMAND = Command("diff", _run)

@@ -63,6 +63,8 @@ def _run(args: argparse.Namespace) -> int:
         if not args.quiet and args.json != "-":
             folder = shlex.quote(args.values)
             print_last(f"{recorder.calls:,} calls recorded in {args.values}; compare: eagerdecomp diff {folder} OTHER_RUN")
+            for note in recorder.unmatched:
+                print_last(note)
         write(json.dumps({"script": script.name, "exit_code": outcome.exit_code, "calls": recorder.calls}, indent=2) + "\n")
     if outcome.terminated:
         os.kill(os.getpid(), signal.SIGTERM)
