@@ -16,8 +16,8 @@ The verdict on ``NAME.py`` is ``NAME.verdict.json``, an object with these fields
   script that exits with code 1 while the kernel is wrong.
 - ``accepts``: calls that eager refuses and the kernel accepts, with the same fields. With ``strict`` they make it ``wrong``.
 - ``cases``, ``seconds``, ``note``: the number of calls that were compared, the wall time, and why it was not exercised.
-- ``judged``: what the verdict depends on: the ``sha256`` of the file, ``profile``, ``seed``, ``strict``, and the versions of
-  torch and eagerdecomp. A file whose verdict has equal values is not judged again.
+- ``judged``: what the verdict depends on: the ``sha256`` of the file, ``profile``, ``seed``, ``strict``, ``limits`` (``seconds``, and
+  ``memory`` in bytes), and the versions of torch and eagerdecomp. A file whose verdict has equal values is not judged again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,7 @@ def judge(
     waiting: list[tuple[KernelFile, dict[str, Any]]] = []
     for one in files:
         digest = hashlib.sha256(one.path.read_bytes()).hexdigest()
-        judged = {"sha256": digest, "profile": profile, "seed": seed, "strict": strict}
+        judged = {"sha256": digest, "profile": profile, "seed": seed, "strict": strict, "limits": asdict(limits)}
         judged |= {"torch": str(torch.__version__), "eagerdecomp": __version__}
         before = _read(one.verdict_path)
         if before is not None and before.get("format") == FORMAT and before.get("judged") == judged:

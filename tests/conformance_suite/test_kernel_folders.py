@@ -66,6 +66,7 @@ def test_a_file_is_judged_again_only_if_it_changed(tmp_path: Path) -> None:
     path = next(tmp_path.rglob("*.verdict.json"))
     path.write_text(path.read_text().replace('"note": ""', '"note": "kept"'))
     assert judged(tmp_path)[1]["neg__default1"]["note"] == "kept"
+    assert judged(tmp_path, "--memory-limit", "5000")[1]["neg__default1"]["note"] == ""  # judged with other limits
     write(tmp_path, {"neg__default": ["return x"]})
     code, after = judged(tmp_path)
     assert (code, after["neg__default1"]["verdict"]) == (1, "wrong")
