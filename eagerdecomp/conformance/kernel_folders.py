@@ -2,7 +2,9 @@
 
 The layout is that of BackendBench and KernelAgent: a folder for each overload, ``add__Tensor`` for ``aten.add.Tensor``, with files
 ``add__Tensor_implementation_v1.py``, each with a function ``add__Tensor_kernel_impl``. Each file is judged in a process of its own,
-with limits for time and memory, because its kernel may crash, hang or exit, and so may its import.
+with limits for time and memory, because its kernel may crash, hang or exit, and so may its import. That process hands over its
+verdict with a secret token, and this one writes it, so that a kernel that writes a verdict itself, or ends the process early, is
+not believed. This is no sandbox: a kernel that searches the judge's memory, or changes the files of others, is not stopped.
 
 The verdict on ``NAME.py`` is ``NAME.verdict.json``, an object with these fields:
 
@@ -13,11 +15,11 @@ The verdict on ``NAME.py`` is ``NAME.verdict.json``, an object with these fields
 - ``failures``: a list, empty if it passed. Each has the ``property`` that the kernel broke (``values``, ``dtype``, ``errors``,
   ``crash``, ..., or ``load`` if the file cannot be imported or lacks the function), a ``message``, the smallest failing call
   found (``input``), what eager returns (``expected``) and what the kernel returned (``got``), as text, and a ``reproducer``: a
-  script that exits with code 1 while the kernel is wrong.
+  script that exits with code 1 while the kernel is wrong; if the import fails, one that loads the kernel.
 - ``accepts``: calls that eager refuses and the kernel accepts, with the same fields. With ``strict`` they make it ``wrong``.
 - ``cases``, ``seconds``, ``note``: the number of calls that were compared, the wall time, and why it was not exercised.
-- ``judged``: what the verdict depends on: the ``sha256`` of the file, ``profile``, ``seed``, ``strict``, ``limits`` (``seconds``, and
-  ``memory`` in bytes), and the versions of torch and eagerdecomp. A file whose verdict has equal values is not judged again.
+- ``judged``: what the verdict depends on: the ``sha256`` of the file, ``profile``, ``seed``, ``strict``, ``limits`` (``seconds``
+  and ``memory`` in bytes), and the versions of torch and eagerdecomp. A file whose verdict has equal values is not judged again.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ import json
 import multiprocessing
 import os
 import re
+import secrets
 import signal
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -57,6 +61,8 @@ FORMAT = 1
 
 _TICK = 0.05
 
+_IMPORT = "from eagerdecomp.conformance.kernel_folders import backend_of_file"
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -64,6 +70,25 @@ class Limits:
 
     seconds: float = 300.0
     memory: int = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A process that judges a file. It hands over ``loaded`` and then the token and the verdict, in a file without a name."""
+
+    file: KernelFile
+    judged: dict[str, Any]
+    process: BaseProcess
+    handed: IO[bytes]
+    token: bytes
+    since: float
+
+    def read(self) -> tuple[bool, Any]:
+        """Return whether the process has loaded the kernel, and its verdict, if it has handed over one."""
+        self.handed.seek(0)
+        found = self.handed.read()
+        verdict = json.loads(found[len(self.token) :]) if found.startswith(self.token) else None
+        return found.startswith(b"loaded"), verdict
 
 
 @dataclass(frozen=True)
@@ -167,35 +192,35 @@ def judge(
         processes: the number of files at a time; by default the number of cores.
     """
     waiting: list[tuple[KernelFile, dict[str, Any]]] = []
-    for one in files:
-        digest = hashlib.sha256(one.path.read_bytes()).hexdigest()
+    for file in files:
+        digest = hashlib.sha256(file.path.read_bytes()).hexdigest()
         judged = {"sha256": digest, "profile": profile, "seed": seed, "strict": strict, "limits": asdict(limits)}
         judged |= {"torch": str(torch.__version__), "eagerdecomp": __version__}
-        before = _read(one.verdict_path)
+        before = _read(file.verdict_path)
         if before is not None and before.get("format") == FORMAT and before.get("judged") == judged:
-            yield one, before
+            yield file, before
         else:
-            one.verdict_path.unlink(missing_ok=True)
-            waiting.append((one, judged))
-    running: list[tuple[KernelFile, dict[str, Any], BaseProcess, float]] = []
+            file.verdict_path.unlink(missing_ok=True)
+            waiting.append((file, judged))
+    running: list[_Process] = []
     waiting.reverse()
     try:
         while waiting or running:
             while waiting and len(running) < (processes or cores()):
-                file, judged = waiting.pop()
-                running.append((file, judged, _started(file, judged, limits), time.monotonic()))
+                running.append(_started(*waiting.pop(), limits))
             time.sleep(_TICK)
-            for entry in list(running):
-                file, judged, process, since = entry
-                late = process.is_alive() and time.monotonic() - since > limits.seconds
-                if process.is_alive() and not late:
+            for one in list(running):
+                late = one.process.is_alive() and time.monotonic() - one.since > limits.seconds
+                if one.process.is_alive() and not late:
                     continue
-                running.remove(entry)
-                _kill(process)
-                yield file, _ended(file, judged, process, limits, late, time.monotonic() - since)
+                running.remove(one)
+                _kill(one.process)
+                verdict = _ended(one, limits, late)
+                write_text(str(one.file.verdict_path), json.dumps(verdict, indent=1) + "\n")
+                yield one.file, verdict
     finally:
-        for _, _, process, _ in running:
-            _kill(process)
+        for one in running:
+            _kill(one.process)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -206,10 +231,19 @@ def _read(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _started(file: KernelFile, judged: Mapping[str, Any], limits: Limits) -> BaseProcess:
-    process = multiprocessing.get_context("fork").Process(target=_judged, args=(file, judged, limits))
+def _started(file: KernelFile, judged: dict[str, Any], limits: Limits) -> _Process:
+    handed, token = tempfile.TemporaryFile(), secrets.token_bytes(32)  # noqa: SIM115 - lives as long as the process
+
+    def hand_over(verdict: Mapping[str, Any] | None) -> None:
+        content = b"loaded" if verdict is None else token + json.dumps(verdict).encode()
+        handed.truncate(0)
+        handed.seek(0)
+        handed.write(content)
+        handed.flush()
+
+    process = multiprocessing.get_context("fork").Process(target=_judged, args=(file, judged, limits, hand_over))
     process.start()
-    return process
+    return _Process(file, judged, process, handed, token, time.monotonic())
 
 
 def _kill(process: BaseProcess) -> None:
@@ -222,8 +256,10 @@ def _kill(process: BaseProcess) -> None:
     process.join()
 
 
-def _judged(file: KernelFile, judged: Mapping[str, Any], limits: Limits) -> None:
-    """Judge a file in this process, and write the verdict."""
+def _judged(
+    file: KernelFile, judged: Mapping[str, Any], limits: Limits, hand_over: Callable[[Mapping[str, Any] | None], None]
+) -> None:
+    """Judge a file in this process: hand over None once it is loaded, and the verdict at the end."""
     os.setsid()
     torch.set_num_threads(1)
     with open(os.devnull, "w") as nowhere:
@@ -234,14 +270,14 @@ def _judged(file: KernelFile, judged: Mapping[str, Any], limits: Limits) -> None
     try:
         backend = backend_of_file(file.path, str(file.op), file.function)
     except (FileError, OpSetError) as error:
-        _write(file, _failed(file, judged, "load", str(error), time.monotonic() - started))
+        hand_over(_failed(file, judged, "load", str(error), time.monotonic() - started))
         return
-    call = f"backend_of_file({str(file.path.resolve())!r}, {str(file.op)!r}, {file.function!r})"
-    named = Named(("from eagerdecomp.conformance.kernel_folders import backend_of_file",), call)
+    hand_over(None)
+    named = Named((_IMPORT,), _load(file))
     profile = PROFILES[judged["profile"]]
     profile = replace(profile, patience=min(profile.patience, limits.seconds / 4))
     report = run_conformance(backend, ops=[file.op], profile=profile, seed=judged["seed"], programs=False, processes=1, named=named)
-    _write(file, _verdict(file, judged, report.verdict(file.op)))
+    hand_over(_verdict(file, judged, report.verdict(file.op)))
 
 
 def _limit_memory(more: int) -> None:
@@ -271,10 +307,35 @@ def _shown(one: Failure) -> dict[str, str]:
     return {**words, "expected": one.expected, "got": one.got, "reproducer": one.reproducer}
 
 
-def _failed(file: KernelFile, judged: Mapping[str, Any], prop: str, message: str, seconds: float) -> dict[str, Any]:
-    """Return the verdict on a kernel without a failing call."""
-    failure = _shown(Failure(file.op, prop, message, ""))
+def _failed(
+    file: KernelFile, judged: Mapping[str, Any], prop: str, message: str, seconds: float, loaded: bool = False
+) -> dict[str, Any]:
+    """Return the verdict on a kernel without a failing call. The reproducer loads it, and tests it if it could be loaded."""
+    lines = [_IMPORT, f"backend = {_load(file)}"]
+    if loaded:
+        options = f"profile={judged['profile']!r}, seed={judged['seed']}, programs=False"
+        lines += [
+            "from eagerdecomp.conformance import run_conformance",
+            f"run_conformance(backend, ops=[{str(file.op)!r}], {options})",
+        ]
+    code = "\n".join([*lines, "print('done')"])
+    patience = judged["limits"]["seconds"] + 60  # to start Python and to import torch
+    script = f'''"""{file.op}: {prop}. Exit code 1 if it is still there, and 0 if it is fixed."""
+
+import subprocess
+import sys
+
+code = {code!r}
+done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout={patience})
+sys.exit(not done.stdout.endswith("done\\n"))
+'''
+    failure = _shown(Failure(file.op, prop, message, "", reproducer=script))
     return _row(file, judged, _VERDICTS.get(prop, "wrong"), [failure], Verdict(file.op, "not exercised", seconds=seconds))
+
+
+def _load(file: KernelFile) -> str:
+    """Return an expression for the backend of a file."""
+    return f"backend_of_file({str(file.path.resolve())!r}, {str(file.op)!r}, {file.function!r})"
 
 
 def _row(
@@ -294,17 +355,12 @@ def _row(
     }
 
 
-def _write(file: KernelFile, verdict: Mapping[str, Any]) -> None:
-    write_text(str(file.verdict_path), json.dumps(verdict, indent=1) + "\n")
-
-
-def _ended(
-    file: KernelFile, judged: dict[str, Any], process: BaseProcess, limits: Limits, late: bool, seconds: float
-) -> Mapping[str, Any]:
-    """Return the verdict that a process has written; or write one, if it was killed or ended before."""
-    found = None if late else _read(file.verdict_path)
-    if found is None:
-        message = f"no verdict after {limits.seconds:.0f} s" if late else f"the process ended with exit code {process.exitcode}"
-        found = _failed(file, judged, "hang" if late else "crash", f"{message}, in its import or in a test of it", seconds)
-        _write(file, found)
-    return found
+def _ended(one: _Process, limits: Limits, late: bool) -> Mapping[str, Any]:
+    """Return the verdict that a process has handed over; or another one, if it was killed or ended before."""
+    loaded, found = one.read()
+    if found is not None and not late:
+        return dict(found)
+    message = f"no verdict after {limits.seconds:.0f} s" if late else f"the process ended with exit code {one.process.exitcode}"
+    message += ", in a test of it" if loaded else ", in its import"
+    since = time.monotonic() - one.since
+    return _failed(one.file, one.judged, "hang" if late else "crash", message, since, loaded)

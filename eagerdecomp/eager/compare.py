@@ -382,7 +382,9 @@ def worst_difference(
     expected, got = want[at], have[at]
     bound = None if allowed is None else float(allowed[at])
     counts = int(wrong.sum()), want.numel()
-    return Difference("values", what, expected.item(), got.item(), at, float(off[at]), _ulps(expected, got), bound, *counts)
+    inexact = want.is_floating_point() or want.is_complex()  # float64 does not hold each int64
+    by = float(off[at]) if inexact else float(abs(int(got) - int(expected)))
+    return Difference("values", what, expected.item(), got.item(), at, by, _ulps(expected, got), bound, *counts)
 
 
 def _clearly_near(want: Tensor, have: Tensor, tolerance: Tolerance) -> bool:

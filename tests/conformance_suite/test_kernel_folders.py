@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,37 @@ def test_a_file_is_judged_again_only_if_it_changed(tmp_path: Path) -> None:
     write(tmp_path, {"neg__default": ["return x"]})
     code, after = judged(tmp_path)
     assert (code, after["neg__default1"]["verdict"]) == (1, "wrong")
+
+
+def test_a_kernel_cannot_write_its_verdict(tmp_path: Path) -> None:
+    write(tmp_path, {"neg__default": ["return x"]})
+    judged(tmp_path)
+    verdict = next(tmp_path.rglob("*.verdict.json"))
+    forged = f"""
+import hashlib, json, os
+verdict = json.loads({verdict.read_text()!r}) | {{"verdict": "passed", "failures": []}}
+verdict["judged"]["sha256"] = hashlib.sha256(open(__file__, "rb").read()).hexdigest()
+open({str(verdict)!r}, "w").write(json.dumps(verdict))
+os._exit(0)
+"""
+    next(tmp_path.rglob("*_v1.py")).write_text(forged)
+    code, found = judged(tmp_path)
+    assert (code, found["neg__default1"]["verdict"]) == (1, "crashed")
+    assert found["neg__default1"]["failures"][0]["message"] == "the process ended with exit code 0, in its import"
+
+
+def test_a_failure_at_import_has_a_reproducer(tmp_path: Path) -> None:
+    bodies = {"neg__default": "return -x\nos._exit(0)", "abs": "return x)", "relu__default": "return x.relu()\nwhile True: pass"}
+    write(tmp_path, {name: [body.replace("\n", "\n\n")] for name, body in bodies.items()})
+    code, verdicts = judged(tmp_path, "--time-limit", "5")
+    states = {"neg__default1": "crashed", "abs1": "wrong", "relu__default1": "timed out"}
+    assert (code, {name: one["verdict"] for name, one in verdicts.items()}) == (1, states)
+    for broken in (True, False):
+        for name in (*states,)[: 2 if broken else 3]:  # that of the hanging one takes a minute
+            script = verdicts[name]["failures"][0]["reproducer"]
+            done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+            assert done.returncode == broken, done.stderr
+        write(tmp_path, {name: ["return x"] for name in bodies})
 
 
 def test_strict_counts_accepted_calls(tmp_path: Path) -> None:

@@ -80,6 +80,11 @@ def test_signs_of_zeros_may_differ_and_integers_must_be_equal() -> None:
     assert (reported.expected, reported.got, reported.allowed) == (0, 1, None)
 
 
+def test_the_difference_of_large_integers_is_exact() -> None:
+    large = torch.tensor([2**62])
+    assert "(off by 1)" in str(leaf_difference("result", large, large + 1, "values"))
+
+
 @pytest.mark.parametrize(
     ("op", "kernel", "args", "kind"),
     [
