@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eagerdecomp.cli.main import main
-from eagerdecomp.conformance.kernel_folders import kernel_files
+from eagerdecomp.conformance import kernel_folders
+from eagerdecomp.conformance.kernel_folders import KernelFile, kernel_files
 
 pytestmark = pytest.mark.full
 
@@ -44,7 +46,7 @@ def test_each_file_has_a_verdict_and_the_newest_versions_decide(tmp_path: Path, 
     write(tmp_path, BODIES)
     (tmp_path / "nonsense__op").mkdir()
     (tmp_path / "nonsense__op" / "nonsense__op_implementation_v1.py").touch()
-    code, verdicts = judged(tmp_path, "--json", str(tmp_path / "all.json"))
+    code, verdicts = judged(tmp_path, "--json", str(tmp_path / "all.json"), "--passed", str(tmp_path / "passed.txt"))
     assert code == 1
     states = {"add__Tensor1": "wrong", "add__Tensor2": "passed", "neg__default1": "crashed", "relu__default1": "timed out"}
     assert {name: one["verdict"] for name, one in verdicts.items()} == {**states, "abs1": "wrong", "mul__Tensor1": "wrong"}
@@ -58,7 +60,8 @@ def test_each_file_has_a_verdict_and_the_newest_versions_decide(tmp_path: Path, 
     assert ended.value.code == 1
     listed = json.loads((tmp_path / "all.json").read_text())
     assert (listed["unknown"], len(listed["verdicts"])) == (["nonsense__op"], 6)
-    assert "no operator is called nonsense__op" in capsys.readouterr().err
+    assert "unknown: nonsense__op (no operator has this name)" in capsys.readouterr().out
+    assert (tmp_path / "passed.txt").read_text() == "aten.add.Tensor\n"
 
 
 def test_a_file_is_judged_again_only_if_it_changed(tmp_path: Path) -> None:
@@ -103,6 +106,20 @@ def test_a_failure_at_import_has_a_reproducer(tmp_path: Path) -> None:
             done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
             assert done.returncode == broken, done.stderr
         write(tmp_path, {name: ["return x"] for name in bodies})
+
+
+def test_an_interrupted_run_writes_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"neg__default": ["return -x"], "relu__default": ["return x.relu()"]})
+
+    def interrupted(files: list[KernelFile], **options: Any) -> Iterator[Any]:
+        yield next(judge(files[:1], **options))
+        raise KeyboardInterrupt
+
+    judge = kernel_folders.judge
+    monkeypatch.setattr(kernel_folders, "judge", interrupted)
+    code, _ = judged(tmp_path, "--json", str(tmp_path / "all.json"), "--passed", str(tmp_path / "passed.txt"))
+    assert (code, len(json.loads((tmp_path / "all.json").read_text())["verdicts"])) == (130, 1)
+    assert (tmp_path / "passed.txt").read_text() == "aten.neg.default\n"
 
 
 def test_strict_counts_accepted_calls(tmp_path: Path) -> None:

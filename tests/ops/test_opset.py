@@ -186,6 +186,7 @@ def test_a_line_is_an_overload_or_a_packet() -> None:
 
 def test_comments_and_empty_lines_are_ignored() -> None:
     assert list(parse_ops(["# all of it", "", "aten.add.Tensor # the one", "   "], source="f")) == [aten.add.Tensor]
+    assert parse_ops(["# none yet"], source="f") == ed.OpSet()
 
 
 @pytest.mark.parametrize("name", sorted(NAMED_SETS))

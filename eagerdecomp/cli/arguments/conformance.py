@@ -26,6 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--memory-limit", type=positive, default=4096, metavar="MIB", help="of --kernels, for each (default %(default)s)"
     )
     parser.add_argument(
+        "--passed", metavar="FILE", help="of --kernels: write the ops whose newest kernel passed to FILE, for plan --ops FILE"
+    )
+    parser.add_argument(
         "--strict", action="store_true", help="fail also for kernels that accept wrong arguments, which eager refuses"
     )
     parser.add_argument(
@@ -76,7 +79,8 @@ exercised (the suite has no call for it).
 --kernels takes files such as generated/add__Tensor/add__Tensor_implementation_v1.py with a function
 add__Tensor_kernel_impl, and writes add__Tensor_implementation_v1.verdict.json beside each: passed, wrong, crashed,
 timed out or not exercised, and why. A file that has a verdict and did not change is not judged again with
-the same options and limits. The newest version of each op decides the exit code. With --json FILE all verdicts are in FILE too.
+the same options and limits. The newest version of each op decides the exit code. With --json FILE all verdicts are in FILE too,
+and --passed FILE lists the ops that passed, for eagerdecomp plan --ops FILE.
 
 exit codes: 0 no kernel is wrong; {FAILED} a kernel is wrong, --absences does not match, or a kernel is worse than in --compare;
 {USAGE_ERROR} wrong command line, backend or file; {NOTHING_EXERCISED} no kernel was exercised;

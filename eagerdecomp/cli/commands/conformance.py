@@ -25,6 +25,7 @@ from eagerdecomp.verify.reproducer import named_by_spec, named_device
 
 if TYPE_CHECKING:  # a command imports its modules when it runs
     from eagerdecomp.conformance.comparing import ReportComparison
+    from eagerdecomp.conformance.kernel_folders import KernelFile
     from eagerdecomp.conformance.results import Report, Verdict
 
 __all__ = ["COMMAND"]
@@ -87,26 +88,35 @@ def _judge(args: argparse.Namespace) -> int:
     files, unknown = kernel_files(Path(args.kernels))
     wanted = {str(op) for op in resolve_ops(args.ops.split(","))} if args.ops else None
     files = [one for one in files if wanted is None or str(one.op) in wanted]
-    if not files:
+    if not files and not unknown:
         raise UsageError(f"--kernels {args.kernels}: no file such as add__Tensor/add__Tensor_implementation_v1.py is there")
-    if unknown:
-        print(f"no operator is called {', '.join(unknown)}", file=sys.stderr)
     progress = Progress(len(files), sys.stderr)
     limits = Limits(args.time_limit, args.memory_limit * 2**20)
     options = {"profile": args.profile, "seed": args.seed, "strict": args.strict, "processes": args.processes}
-    verdicts = {}
-    with output_file("--json", args.json) as write:
-        for done, (file, verdict) in enumerate(judge(files, limits=limits, **options), 1):
-            verdicts[file] = verdict
-            progress.step(done, f"{verdict['file']}: {verdict['verdict']}")
-        progress.close()
-        rows = [verdicts[file] for file in files]
-        shown(args)("\n".join(line for row in rows for line in _lines_of(row)))
+    verdicts: dict[KernelFile, Mapping[str, Any]] = {}
+    interrupted = False
+    with output_file("--json", args.json) as write, output_file("--passed", args.passed) as write_passed:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            for done, (file, verdict) in enumerate(judge(files, limits=limits, **options), 1):
+                verdicts[file] = verdict
+                progress.step(done, f"{verdict['file']}: {verdict['verdict']}")
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            progress.close()
+        rows = [verdicts[file] for file in files if file in verdicts]
+        lines = [f"unknown: {name} (no operator has this name)" for name in unknown]
+        shown(args)("\n".join([line for row in rows for line in _lines_of(row)] + lines))
         write(json.dumps({"format": FORMAT, "verdicts": rows, "unknown": unknown}, indent=1) + "\n")
-    states = {verdicts[file]["verdict"] for file in newest(files)}
-    if not states <= {"passed", "not exercised"}:
+        states = {file.op: verdicts[file]["verdict"] for file in newest(files) if file in verdicts}
+        write_passed("".join(f"{op}\n" for op, state in states.items() if state == "passed"))
+    if interrupted:
+        return INTERRUPTED
+    if not set(states.values()) <= {"passed", "not exercised"}:
         return FAILED
-    return 0 if "passed" in states else NOTHING_EXERCISED
+    return 0 if "passed" in states.values() else NOTHING_EXERCISED
 
 
 def _lines_of(verdict: Mapping[str, Any]) -> Iterator[str]:
