@@ -339,8 +339,6 @@ def _refers_to_overload(value: Any, under_way: dict[int, Any]) -> bool:
         known = _known.get(value)
         if known is not None:
             return known
-        if isinstance(value, FunctionType) and _is_standard(value):
-            return False
         first = not under_way
         under_way[id(value)] = value
         found = _class_refers_to_overload(value, under_way) if isinstance(value, type) else _reads_overloads(value, under_way)
@@ -370,8 +368,9 @@ _known: WeakKeyDictionary[FunctionType | type, bool] = WeakKeyDictionary()
 
 
 def _is_standard(fn: FunctionType) -> bool:
-    """Return whether a function belongs to Python's standard library and has no closure."""
-    return not fn.__closure__ and fn.__globals__.get("__name__", "").partition(".")[0] in sys.stdlib_module_names
+    """Return whether a function's code is of Python's standard library or `torch.overrides`, so that it reads no overloads."""
+    module = fn.__globals__.get("__name__", "")
+    return module == "torch.overrides" or module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _reads_overloads(fn: FunctionType, under_way: dict[int, Any]) -> bool:
@@ -380,7 +379,7 @@ def _reads_overloads(fn: FunctionType, under_way: dict[int, Any]) -> bool:
     if any(_refers_to_overload(one, under_way) for one in held):
         return True
     named = fn.__globals__
-    return any(
+    return not _is_standard(fn) and any(
         _chain_refers_to_overload(named[chain[0]], chain[1:], under_way) for chain in name_chains(fn.__code__) if chain[0] in named
     )
 

@@ -262,6 +262,8 @@ class Runtime:
 
     def _is_kernel(self, op: OpOverload) -> bool:
         """Return whether a kernel of the set runs every call of an op."""
+        if op not in self.planner.backend.ops:
+            return False  # without the rules that `decide` looks for
         decision = self.planner.decide(op)
         return decision.kernel is not None and decision.when is None
 

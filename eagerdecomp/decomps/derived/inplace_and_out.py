@@ -61,7 +61,7 @@ def _inplace_linker(op: OpOverload, variant: OpOverload) -> Callable[[RunnerOf],
     operands = len(places) if places in ([], [1]) else 2
     quirks, refused, write = out_quirks(op), _REFUSED.get(str(op)), _EXPANDED.get(op._schema.name)
     (apart,) = positions_in(op, quirks.no_overlap)
-    out = None if refused or write or quirks.dtype_from_out or not quirks.pointwise else _out_form(op, variant)
+    has_out = not (refused or write or quirks.dtype_from_out) and quirks.pointwise and variant._schema.name not in _OF_BOOL
 
     def link(call: RunnerOf) -> Callable[..., Any]:
         expanded = None if write is None else _into_expanded(variant, write)
@@ -73,7 +73,8 @@ def _inplace_linker(op: OpOverload, variant: OpOverload) -> Callable[[RunnerOf],
         if apart:
             functional = _apart_from(op, apart, functional)
         found = inplace_by(functional, call, quirks, operands=operands, expanded=expanded)
-        return written_by(call(out), found) if out is not None and has_kernels(call, out) else found
+        out = _out_kernel(op, variant, call) if has_out else None
+        return found if out is None else written_by(call(out), found)
 
     return link
 
@@ -84,12 +85,11 @@ _OF_BOOL = {
 }
 
 
-def _out_form(op: OpOverload, variant: OpOverload) -> OpOverload | None:
-    """Return the ``out=`` form of an in-place op; None if it takes other arguments, or `variant` has a result of bool."""
-    if variant._schema.name in _OF_BOOL:
-        return None
+def _out_kernel(op: OpOverload, variant: OpOverload, call: RunnerOf) -> OpOverload | None:
+    """Return the ``out=`` form of an in-place op if the set has a kernel of it with the op's arguments."""
     names = [one.name for one in facts_of(op).arguments]
-    forms = (one for one in packet_overloads(variant._schema.name) if functional_variant(one) is variant)
+    overloads = packet_overloads(variant._schema.name)
+    forms = (one for one in overloads if has_kernels(call, one) and functional_variant(one) is variant)
     return next((one for one in forms if [other.name for other in facts_of(one).arguments] == [*names, "out"]), None)
 
 
