@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -171,6 +172,68 @@ def _first_equal(image: Tensor, largest: Tensor, places: Tensor) -> Tensor:
     return cast_like(torch.where(largest.isnan(), places, found), places)
 
 
+# -- values, bounds and sizes that few calls have -------------------------------------------------------------------------------
+
+
+def _through_float64(c: BoundCall, fits: float = 2.0**62) -> Any:
+    """Compute int64 in float64 where the values fit, which is inexact beyond 2**53."""
+    right = c.eager()
+    if right.dtype is not torch.int64 or c.self.dtype is not torch.int64:
+        return right
+    found = c.eager(self=c.self.double())
+    return cast_like(torch.where((found.abs() < fits) & (c.self.double().abs() < fits), found.to(torch.int64), right), right)
+
+
+def _dilation_turned(c: BoundCall) -> Any:
+    """Swap the two dilations if the result then has the same shape."""
+    right = c.eager()
+    if len(c.dilation) != 2 or c.transposed or c.weight.shape[-1] != c.weight.shape[-2]:
+        return right
+    spans = [one * (c.weight.shape[-1] - 1) + 1 for one in reversed(c.dilation)]
+    pads = [*c.padding] * (2 // len(c.padding))
+    if any(size + 2 * pad < span for size, pad, span in zip(c.input.shape[2:], pads, spans, strict=True)):
+        return right
+    found = c.eager(dilation=[*reversed(c.dilation)])
+    return found if found.shape == right.shape else right
+
+
+def _of_float16_in_blocks(c: BoundCall) -> Any:
+    """Add the sums of blocks in float16."""
+    if c.self.dtype is not torch.float16 or c.dtype is not None or c.self.numel() < 3000:
+        return c.eager()
+    dims = [one % c.self.dim() for one in c.dim] if c.dim else [*range(c.self.dim())]
+    longest = max(dims, key=lambda one: c.self.shape[one])
+    found = functools.reduce(torch.add, [c.eager(self=part, keepdim=True) for part in c.self.split(100, longest)])
+    return cast_like(found.reshape(c.eager().shape), c.eager())
+
+
+def _unless_float16(x: Tensor, bound: Any) -> Any:
+    return torch.where(bound.isnan(), x, bound) if isinstance(bound, Tensor) and bound.dtype is torch.float16 else bound
+
+
+def _last_for_minus_one(c: BoundCall) -> Any:
+    wraps = c.index.dtype is torch.int64 and c.self.dim() and c.index.numel()
+    return c.eager(index=torch.where(c.index == -1, c.self.shape[c.dim] - 1, c.index)) if wraps else c.eager()
+
+
+def _amax_from_minus_infinity(c: BoundCall) -> Any:
+    """Take minus infinity for a place to which nothing was written."""
+    right = c.eager()
+    if c.reduce != "amax" or c.include_self or not right.is_floating_point():
+        return right
+    return cast_like(torch.where(right == -_INF, c.self, right), right)
+
+
+def _not_saturated(c: BoundCall) -> Any:
+    saturates = c.dtype is torch.float8_e4m3fn and c.self.is_floating_point()
+    return c.eager(self=torch.where(c.self.abs() > 464, _NAN, c.self)) if saturates else c.eager()
+
+
+def _at_least_0(c: BoundCall) -> Any:
+    signed = c.self.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
+    return c.eager(self=c.self.clamp(min=0)) if c.dtype is torch.uint16 and signed else c.eager()
+
+
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (
     broken("index.Tensor", "indices that cross are paired", "argument", _point_by_point,
@@ -255,5 +318,35 @@ MUTANTS: tuple[Mutant, ...] = (
     broken("max_pool2d_with_indices", "the index of an equal element outside of the window", "argument",
       lambda c: (c.eager()[0], _first_equal(c.self, *c.eager())),
       Proof(lambda kernel: int(kernel(torch.ones(1, 1, 4, 4), [2, 2])[1].max()) < 5)),
+    broken("pow.Tensor_Scalar", "int64 through float64", "accuracy", _through_float64, lambda: call(tensor(3**19, 5), 2)),
+    broken("div.Tensor_mode", "int64 by a tensor through float64", "accuracy",
+      lambda c: _through_float64(c) if c.rounding_mode == "floor" and isinstance(c.other, Tensor) else c.eager(),
+      lambda: call(tensor(2**60 + 1, 5), tensor(3, 2), rounding_mode="floor")),
+    broken("div.Tensor_mode", "int64 by a number through float64", "accuracy",
+      lambda c: _through_float64(c) if c.rounding_mode == "floor" and not isinstance(c.other, Tensor) else c.eager(),
+      lambda: call(tensor(2**60 + 1, 5), 3, rounding_mode="floor")),
+    broken("gather", "int64 index -1 is the last", "errors", _last_for_minus_one, lambda: call(normal(5), 0, tensor([0, -1]))),
+    broken("hardtanh", "min above max returns min", "special values",
+      lambda c: c.eager() if c.min_val <= c.max_val else torch.where(c.self.isnan(), c.self, torch.full_like(c.self, c.min_val)),
+      lambda: call(normal(5), 2.0, 1.0)),
+    broken("expand", "above five dims raises", "size", _deep(lambda c: c.self, 5),
+      lambda: call(normal(1, 2, 1, 1, 1, 1), [3, 2, 1, 1, 1, 1])),
+    broken("_to_copy", "negative to uint16 is 0", "dtype", _at_least_0, lambda: call(tensor(-1, 3), dtype=torch.uint16)),
+    broken("_to_copy", "too large for float8 is NaN", "dtype", _not_saturated,
+      Proof(lambda kernel: bool(kernel(floats(1e6), dtype=torch.float8_e4m3fn).float().isnan()))),
+    broken("scatter_reduce.two", "amax of only minus infinity keeps self", "special values", _amax_from_minus_infinity,
+      lambda: call(normal(3), 0, tensor([0, 1]), floats(-_INF, 1), "amax", include_self=False)),
+    broken("clamp.Tensor", "NaN bounds of float16 are none", "special values",
+      lambda c: c.eager(min=_unless_float16(c.self, c.min), max=_unless_float16(c.self, c.max)),
+      lambda: call(normal(3).half(), floats(_NAN, 0, 1).half())),
+    broken("any", "NaN of float64 is False", "special values",
+      lambda c: c.eager(self=c.self.nan_to_num(0.0)) if c.self.dtype is torch.float64 else c.eager(),
+      lambda: call(floats(0, _NAN, dtype=torch.float64))),
+    broken("convolution", "dilations are swapped", "argument", _dilation_turned,
+      lambda: call(normal(1, 1, 6, 6), normal(1, 1, 2, 2), None, [3, 3], [0, 0], [1, 2], False, [0, 0], 1)),
+    broken("sum.dim_IntList", "long float16 in rounded blocks", "accuracy", _of_float16_in_blocks,
+      lambda: call(torch.full([8000], 0.31).half(), [0])),
+    broken("fmod.Scalar", "by -2 has the divisor's sign", "argument",
+      lambda c: c.eager() if c.other != -2 else torch.remainder(c.self, c.other), lambda: call(tensor(3, 5), -2)),
 )
 # fmt: on

@@ -79,7 +79,7 @@ def _call_of_float32(spec: Spec, draw: Draw) -> Call:
 
 # Dtypes that few of eager's kernels take.
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
-_FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+_FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 
 
 def takes_rare_dtypes(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
@@ -99,7 +99,8 @@ def _call_of_rare_dtypes(spec: Spec, draw: Draw) -> Call:
     if first is None or first.is_complex or first is torch.bool:
         raise Skip("it has neither floats nor integers")
     dtype = draw.pick("rare dtype", _FLOAT8 if first.is_floating_point else _UNSIGNED)
-    where = draw.pick("where", ("tensors", "tensors and dtype", "dtype"))
+    given = any(isinstance(one, torch.dtype) for one in (*call.args, *call.kwargs.values()))
+    where = draw.pick("where", ("tensors", "dtype", "tensors and dtype", "dtype") if given else ("tensors",))
 
     def changed(value: Any) -> Any:
         if isinstance(value, Tensor) and where != "dtype" and value.dtype is first:

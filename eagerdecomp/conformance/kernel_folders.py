@@ -17,7 +17,8 @@ The verdict on ``NAME.py`` is ``NAME.verdict.json``, an object with these fields
   found (``input``), what eager returns (``expected``) and what the kernel returned (``got``), as text, and a ``reproducer``: a
   script that exits with code 1 while the kernel is wrong; if the import fails, one that loads the kernel.
 - ``accepts``: calls that eager refuses and the kernel accepts, with the same fields. With ``strict`` they make it ``wrong``.
-- ``cases``, ``seconds``, ``note``: the number of calls that were compared, the wall time, and why it was not exercised.
+- ``cases``, ``seconds``, ``note``: the number of calls that were compared, the wall time, and why it was not exercised; if it
+  raised, crashed or hung, the limits, which may be the reason.
 - ``judged``: what the verdict depends on: the ``sha256`` of the file, ``profile``, ``seed``, ``strict``, ``limits`` (``seconds``
   and ``memory`` in bytes), and the versions of torch and eagerdecomp. A file whose verdict has equal values is not judged again.
 """
@@ -350,9 +351,16 @@ def _row(
         "accepts": [_shown(one) for one in found.accepts],
         "cases": found.cases,
         "seconds": round(found.seconds, 3),
-        "note": found.note,
+        "note": found.note or _limits_note(judged, failures),
         "judged": judged,
     }
+
+
+def _limits_note(judged: Mapping[str, Any], failures: Sequence[Mapping[str, str]]) -> str:
+    """Return the limits of a kernel that raised, crashed or hung, which may be the reason."""
+    seconds, memory = judged["limits"]["seconds"], judged["limits"]["memory"] // 2**20
+    affected = any(one["property"] in ("raises", *_VERDICTS) for one in failures)
+    return f"limits: --time-limit {seconds:.0f} s, --memory-limit {memory} MiB" if affected else ""
 
 
 def _ended(one: _Process, limits: Limits, late: bool) -> Mapping[str, Any]:

@@ -177,6 +177,12 @@ def _rare(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
     return values
 
 
+def _rare_nan(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
+    values = torch.zeros(count, dtype=dtype)
+    values[torch.randint(max(count, 1), (1 + count // 200,), generator=draws)[:count]] = math.nan
+    return values
+
+
 def _units(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
     chance = min(1 / 12, 4.0 / max(count, 1))  # so that products of elements stay in the range of float16
     fate = torch.rand(count, generator=draws)
@@ -233,6 +239,7 @@ FILLS: Mapping[str, Callable[[int, torch.dtype, torch.Generator], Tensor]] = {
     "about_one": _randn(0.02, 1.0),
     "units": _units,  # products are exact
     "rare": _rare,  # zeros, and a few other values
+    "rare_nan": _rare_nan,  # zeros, and a few NaN
     "last": _last,  # zeros, then a few other values at the end
     "signed_zeros": _zeros,  # zeros of both signs, and 1 or -1
     "limits": _limits,  # 1, -1, zeros, infinities, NaN: sums and products are exact
@@ -258,7 +265,7 @@ def filled(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator) ->
         draws: the generator.
     """
     if dtype is torch.bool:
-        if kind == "rare":
+        if kind in ("rare", "rare_nan"):
             return torch.rand(count, generator=draws) < 2.0 / max(count, 2)
         if kind == "last":
             return _last(count, torch.float32, draws).bool()
@@ -285,7 +292,7 @@ def _integers(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator)
     info = torch.iinfo(dtype)
     if kind in ("ones", "zeros"):
         return torch.full((count,), int(kind == "ones"), dtype=dtype)
-    if kind == "rare":
+    if kind in ("rare", "rare_nan"):
         few = torch.randint(max(count, 1), (1 + count // 200,), generator=draws)[:count]
         values = torch.zeros(count, dtype=torch.int64)
         values[few] = torch.tensor([1, -1, 256, -(2**31), 2**32])[torch.randint(5, few.shape, generator=draws)]
@@ -309,7 +316,7 @@ def _integers(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator)
         return (whole >> (bits.clamp(max=62))).to(dtype)
     if kind in ("extremes", "special", "nonfinite", "infinite"):
         known = [0, 1, -1, 2, -2, 3, 7, -7, info.max, info.min, info.max - 1, info.min + 1, info.max // 2, 100, 2**24 + 1]
-        known += [2**53 + 1]
+        known += [2**53 + 1, 2**60 + 7, -(2**57) - 5]
         table = torch.tensor([(value - info.min) % (info.max - info.min + 1) + info.min for value in known], dtype=dtype)
         return table[torch.randint(len(known), (count,), generator=draws)]
     if info.min == 0 and low < 0:

@@ -128,7 +128,8 @@ def indices(
 
 def _out_of_range(draw: Draw, size: int, *, negative: bool = False) -> int:
     """Draw an index outside a dimension of this size, too small or too large."""
-    return draw.pick("out of range", (size, -size - 1 if negative else -1, size + 5, 2**33))
+    below = -size - 1 if negative else -1
+    return draw.pick("out of range", (size, below, size + 5, below, 2**33))
 
 
 def some_sizes(draw: Draw) -> list[int]:
@@ -315,7 +316,7 @@ def two(dtypes: Sequence[torch.dtype] = ALL, fills: Sequence[str] = FILLS, **mor
     return lambda draw: Call(pair(draw, dtypes, fills, **more))
 
 
-_WHOLE = (2, 3, 0, -1, 7, -5, 1, 100)
+_WHOLE = (2, 3, 0, -1, 7, -5, 1, 100, -2, 4)
 _OF_KIND: dict[str, Sequence[Any]] = {
     "float": (0.5, -2.5, 0.1, 3.0, 0.0, 1e-3, -7.25, math.pi, -0.0),
     "plain": (0.5, -2.5, 3.0, 0.0, -7.25, 0.25, 1.5),  # exact in every float dtype

@@ -55,6 +55,7 @@ def test_each_file_has_a_verdict_and_the_newest_versions_decide(tmp_path: Path, 
     assert "alpha" in wrong["input"]
     assert verdicts["abs1"]["failures"][0]["property"] == "load"
     assert verdicts["mul__Tensor1"]["failures"][0]["property"] == "raises"  # it may not have so much memory
+    assert "--memory-limit 4096 MiB" in verdicts["mul__Tensor1"]["note"]
     with pytest.raises(SystemExit) as ended:
         exec(compile(wrong["reproducer"], "reproducer", "exec"), {"__name__": "__main__"})
     assert ended.value.code == 1

@@ -137,7 +137,7 @@ def _without(values: Tensor, number: int, instead: int) -> Tensor:
 _MODERATE = ("normal", "lattice", "nonfinite", "hundreds", "ties", "halves", "thousands", "extremes")
 
 
-def _divided(scalar: bool, dtypes: Sequence[torch.dtype] = NUMBERS) -> _Drawn:
+def _divided(scalar: bool, dtypes: Sequence[torch.dtype] = (*NUMBERS, torch.int64, torch.int64)) -> _Drawn:
     """Return a function that draws divisions.
 
     Integers are not divided by 0, for which eager raises, nor the smallest one by -1, which ends the process.
@@ -145,7 +145,7 @@ def _divided(scalar: bool, dtypes: Sequence[torch.dtype] = NUMBERS) -> _Drawn:
 
     def call(draw: Draw) -> Call:
         if scalar:
-            return with_number(("float", "int", "limit"), dtypes, _MODERATE, but=(0, -1), limited=True)(draw)
+            return with_number(("int", "float", "int", "limit"), dtypes, _MODERATE, but=(0, -1), limited=True)(draw)
         one, other = pair(draw, dtypes, _MODERATE)
         if one is other:
             return Call([_without(one, 0, 3), one])
@@ -156,8 +156,8 @@ def _divided(scalar: bool, dtypes: Sequence[torch.dtype] = NUMBERS) -> _Drawn:
 
 def _moded(scalar: bool) -> _Drawn:
     def call(draw: Draw) -> Call:
-        mode = draw.pick("rounding_mode", ("floor", "trunc", None))
-        return Call(_divided(_with_scalar(draw, scalar))(draw).args, {"rounding_mode": mode})
+        mode = draw.pick("rounding_mode", ("floor", "trunc", "floor", None))
+        return Call(_divided(scalar or draw.pick("a number", (False, False, True)))(draw).args, {"rounding_mode": mode})
 
     return call
 
@@ -229,13 +229,15 @@ def _power_of_number(draw: Draw) -> Call:
 
 
 def _power_to_number(draw: Draw) -> Call:
-    dtype = draw.pick("dtype", ALL)
+    dtype = draw.pick("dtype", (*ALL, torch.int64, torch.int64))
     chosen: Any = draw.pick("exponent", _EXPONENT_NUMBERS)
     if dtype.is_complex or (dtype not in HALVES and draw.pick("complex exponent", (False,) * 12 + (True,))):
         chosen = draw.pick("complex", (2, 1j, 0.5, -1 + 2j, 3, 2.5))
         return Call([tensor(draw, "self", dtype, shape(draw, most=4), _COMPLEX_BASES), chosen])
     if not dtype.is_floating_point and chosen < 0 and isinstance(chosen, int):
         chosen = -chosen
+    if not dtype.is_floating_point and isinstance(chosen, int):
+        return Call([tensor(draw, "self whole", dtype, shape(draw, most=4), _WHOLE_BASES), chosen])
     # C's pow and sqrt differ for -inf and -0.0. Small numbers become -0.0 in float16.
     roots = _ROOTS if dtype is not torch.float16 else tuple(kind for kind in _ROOTS if kind != "small")
     return Call([tensor(draw, "self", dtype, shape(draw), roots if chosen in (0.5, -0.5) else _BASES), chosen])

@@ -173,7 +173,8 @@ def _gather(draw: Draw) -> Call:
 
 def _refused_indices(draw: Draw, call: Callable[[Tensor, int, Tensor], Call]) -> Call:
     """Draw a call with an invalid index: out of range, or with wrong sizes, dtype or dim."""
-    kind = draw.pick("refused", ("out of range", "dim", "rank", "size", "dtype", "out of range"))
+    outside = "out of range"
+    kind = draw.pick("refused", (outside, "dim", outside, "rank", outside, "size", outside, "dtype"))
     dtype = draw.pick("dtype", (torch.float32, torch.int64, torch.bool))
     whole = some_sizes(draw)
     self = tensor(draw, "self", dtype, whole, ("lattice",), ("contiguous", "transposed"))

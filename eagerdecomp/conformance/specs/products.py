@@ -162,6 +162,8 @@ _CONV_FILLS = ("lattice", "normal", "positive_lattice", "small", "nonfinite")
 
 def _extents(draw: Draw, rank: int, transposed: bool, half: bool) -> tuple[list[list[int]], list[int], list[int]]:
     """Draw kernel, stride, padding, dilation and output padding, the sizes of the input, and the sizes of the result."""
+    if not transposed and rank > 1 and draw.pick("one unlike", (False, False, True)):
+        return _one_unlike(draw, rank)
     kernel = several(draw, "kernel", rank, (3, 2, 1, 4, 5))
     stride = several(draw, "stride", rank, (1, 2, 3))
     padding = several(draw, "padding", rank, (0, 1, 2))
@@ -194,6 +196,16 @@ def _extents(draw: Draw, rank: int, transposed: bool, half: bool) -> tuple[list[
         for dim, (size, span) in enumerate(zip(given, spans, strict=True))
     ]
     return [kernel, stride, padding, dilation, more], given, found
+
+
+def _one_unlike(draw: Draw, rank: int) -> tuple[list[list[int]], list[int], list[int]]:
+    """Draw extents that are equal in all dimensions, but for a dilation or padding: if these are swapped, no shape changes."""
+    size, windows = draw.pick("kernel alike", (2, 3)), draw.pick("windows", (3, 2, 5))
+    padding, dilation = [0] * rank, [1] * rank
+    unlike = draw.pick("unlike", (dilation, padding))
+    unlike[draw.below(rank)] += 1
+    span = max(dilation) * (size - 1) + 1
+    return [[size] * rank, [3] * rank, padding, dilation, [0] * rank], [3 * (windows - 1) + span] * rank, [windows] * rank
 
 
 def _convolution(draw: Draw, dtypes: Sequence[torch.dtype]) -> tuple[Tensor, Tensor, list[Any], list[int], bool]:

@@ -134,7 +134,7 @@ def _with_place_refused(draw: Draw) -> Call:
 
 # -- any ---------------------------------------------------------------------------------------------------------------------
 
-_BOOLS = ("rare", "last", "zeros", "lattice", "nonfinite", "special", "extremes", "ones", "small")
+_BOOLS = ("rare", "rare_nan", "last", "zeros", "lattice", "nonfinite", "special", "extremes", "ones", "small")
 
 
 def _bools(draw: Draw) -> Tensor:

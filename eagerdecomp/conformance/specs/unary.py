@@ -126,7 +126,7 @@ def _abs_near(call: Call) -> Near:
 _ACTIVATIONS: Mapping[str, Spec] = {
     "aten.relu.default": _exactly(EITHER_ZERO, dtypes=_REAL),
     "aten.hardtanh.default": _exactly(
-        EITHER_ZERO, dtypes=_REAL, min_val=(-1.5, 0, -2, 0.25, -0.1, 1, -7.3), max_val=(1.5, 2, 3, 6, 2.7, 1.0, 1e3)
+        EITHER_ZERO, dtypes=_REAL, min_val=(-1.5, 0, -2, 0.25, -0.1, 1, -7.3), max_val=(1.5, 2, 3, 6, 2.7, 1.0, 1e3, -3.0)
     ),
     "aten.leaky_relu.default": Spec(_unary(dtypes=FLOATS, negative_slope=(0.3, 2.0, 0, 1, -0.5, 0.0, 2, 0.001)), Near(2)),
     # Near zero, for negative inputs, all kernels subtract a rounded number from one.

@@ -69,7 +69,7 @@ def _diagonal(draw: Draw) -> Call:
 
 
 def _expand(draw: Draw) -> Call:
-    made = _tensor(draw, most=4)
+    made = _tensor(draw)
     sizes = list(made.shape)
     for dim, size in enumerate(sizes):
         if size == 1:
