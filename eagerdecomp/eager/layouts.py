@@ -254,8 +254,13 @@ def keep_strides(operands: Sequence[Any]) -> bool:
     These are contiguous strides. A contiguous operand with other strides in a dimension of size 1 may change the result's: kernels
     with a scalar or a 0-dim operand follow the order of these strides, and kernels of tensors of one shape do not.
     """
-    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
-    return all(map(has_default_strides, tensors)) and all(one.shape == tensors[0].shape for one in tensors[1:] if one.dim())
+    shape = None
+    for one in operands:
+        if isinstance(one, Tensor):
+            if not has_default_strides(one) or (shape is not None and one.dim() and one.shape != shape):
+                return False
+            shape = one.shape if shape is None else shape
+    return True
 
 
 def has_default_strides(x: Tensor) -> bool:

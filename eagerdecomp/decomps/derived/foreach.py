@@ -62,8 +62,12 @@ def _per_tensor(packet: str, overload_name: str) -> OpOverload | None:
 
 
 def _check_lists(tensors: Sequence[Any], others: Sequence[Sequence[Any]], scalars: Sequence[Any] | None = None) -> None:
-    if not tensors or any(len(other) != len(tensors) for other in (*others, *(() if scalars is None else (scalars,)))):
+    count = len(tensors)
+    if not count or (scalars is not None and len(scalars) != count):
         raise Declined
+    for other in others:  # at each step of an optimizer, so without a generator
+        if len(other) != count:
+            raise Declined
 
 
 def _check_scalar_tensor(other: torch.Tensor) -> None:
