@@ -34,7 +34,7 @@ _FINITE_FILLS = ("uniform", "normal", "lattice", "tens", "signed_uniform")
 # Of a complex function, right kernels return different values for infinities.
 _COMPLEX_FILLS = ("normal", "lattice", "small", "uniform", "ones", "zeros")
 
-_SIZES = (2, 3, 5, 7, 8, 9, 16, 17, 33, 1, 0)
+_SIZES = (2, 3, 5, 7, 8, 9, 13, 15, 16, 17, 30, 33, 1, 0)
 
 #: Maximum number of elements of a tensor whose sizes are varied.
 _MOST = 4000
@@ -79,7 +79,7 @@ _UNWRITTEN = re.compile(r"\w+\.(new_empty|empty|resize|_make_dep_token)")
 #: Other values of an argument, by its type in the schema.
 _OTHERS: Mapping[str, Sequence[Any]] = {
     "bool": (False, True),
-    "int": (0, 1, 2, -1, 3, -2),
+    "int": (0, 1, 2, -1, 3, -2, -3, -4),
     "float": (0.0, 1.0, 0.5, -1.5, 2.0, 1e-3),
     "number": (0, 1, 0.5, -1.5, 2, 3.0),
     "ScalarType": (None, torch.float64, torch.float32, torch.float16, torch.int64, torch.complex64, torch.bool),

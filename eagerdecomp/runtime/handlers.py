@@ -1,14 +1,15 @@
-"""The five kinds of handlers, cheapest first. A handler takes the op's own arguments and returns its result.
+"""The kinds of handlers, cheapest first. A handler takes the op's own arguments and returns its result.
 
 | kind | runs | cost per call in addition to its kernels |
 |---|---|---|
-| `kernel` | an op of the set | none: the entry holds the kernel itself |
+| `kernel` | an op of the set | none: the entry holds torch's function or the backend's kernel |
 | `guarded_kernel` | an op of the set with a predicate | the predicate |
 | `linked_rule` | a rule whose kernels are bound | one Python frame |
 | `cached_program` | a recorded program | one key, one lookup |
 | `unroutable` | an op without a route | raises |
 
-The mode itself checks whether a tensor is sparse, before it calls a handler (`sparse_calls`).
+The mode itself checks whether a tensor is sparse, before it calls a handler (`sparse_calls`). Some handlers are wrapped, which costs a
+frame: those of random ops (`generators`), and of ops such as `empty` that have an argument `layout`.
 """
 
 from __future__ import annotations

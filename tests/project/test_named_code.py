@@ -74,3 +74,12 @@ def test_a_name_of_a_class_has_one_meaning() -> None:
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")]
     classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
     assert [name for name, count in classes.items() if count > 1 and not name.startswith("_")] == []
+
+
+def test_a_package_that_lists_its_modules_lists_each() -> None:
+    for path in PACKAGE.rglob("__init__.py"):
+        items = re.findall(r"^- (.*)", ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "", re.MULTILINE)
+        # Names of modules come first, and after a semicolon.
+        listed = {name for item in items for part in item.split("; ") for name in re.findall(r"`(\w+)`", part.partition(":")[0])}
+        modules = {one.stem for one in path.parent.iterdir() if one.suffix == ".py" or (one / "__init__.py").exists()}
+        assert not listed or listed == modules - {"__init__", "__main__"}, path

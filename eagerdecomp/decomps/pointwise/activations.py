@@ -1,4 +1,4 @@
-"""Activations and their gradients, with fewer kernels than torch's table entries. float16 and bfloat16 are rounded once.
+"""Activations and their gradients, most with fewer kernels than torch's table entries. float16 and bfloat16 are rounded once.
 
 Each formula is for operands of one floating-point dtype; other calls go to torch's table entries.
 """

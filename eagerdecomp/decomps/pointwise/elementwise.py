@@ -1,4 +1,4 @@
-"""Elementwise ops for which torch has no decomposition to Core ATen, or a longer one."""
+"""Elementwise ops: most have no decomposition to Core ATen in torch, or a longer one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses between numbers, and their gradients: fewer kernel calls than torch's table entries.
+"""Losses between numbers, and their gradients, most with fewer kernel calls than torch's table entries.
 
 Batches differ in length from step to step, so most rules are linked: they have no cache key. Eager checks that probabilities are in
 [0, 1]. These rules do not, because the check would read them.
