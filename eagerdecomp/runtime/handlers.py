@@ -8,8 +8,8 @@
 | `cached_program` | a recorded program | one key, one lookup |
 | `unroutable` | an op without a route | raises |
 
-The mode itself checks whether a tensor is sparse, before it calls a handler (`sparse_calls`). Some handlers are wrapped, which costs a
-frame: those of random ops (`generators`), and of ops such as `empty` that have an argument `layout`.
+The mode itself checks whether a tensor is sparse, before it calls a handler (`sparse_calls`). Some handlers are wrapped, which
+costs a frame: those of random ops (`generators`), and of ops such as `empty` that have an argument `layout`.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def test_a_fault_that_needs_two_scalars_is_found() -> None:
     left = TestedKernel(op, lambda *args, right=False, **kwargs: op(*args, **kwargs), op)
     spec = spec_of_any(op)
     assert spec is not None
-    assert try_kernel(left, spec, Effort(400, 60.0, 1, faults=1), 0).found
+    assert try_kernel(left, spec, Effort(1500, 60.0, 1, faults=1), 0).found
 
 
 @given(st.data())
