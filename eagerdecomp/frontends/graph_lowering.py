@@ -261,11 +261,18 @@ class _GraphRecorder(Recorder):
     """A recorder whose programs may have symbolic sizes, and that decomposes every op."""
 
     def __init__(self, decide: Callable[[OpOverload], Decision], op: OpOverload, arguments: Sequence[Any]) -> None:
+        self._values: dict[Slot, Any] = {}
         super().__init__(decide, op, arguments, handler_per_call=builtin)
         self.seen_symbols = False
 
     def _is_called_whole(self, decision: Decision) -> bool:
         return False
+
+    def _slot(self, value: Any) -> Slot:
+        slot = super()._slot(value)
+        if value is not None:
+            self._values[slot] = value
+        return slot
 
     def _encode(self, value: Any) -> Any:
         if isinstance(value, _SYMBOLIC):

@@ -11,6 +11,7 @@ A library rule gets sizes as `TrackedInt`. Sizes that it only passes on to kerne
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -82,13 +83,26 @@ class Values:
     """The part of a recording that the recorder shares with `Reads`: known tensors, kernel calls, ops that were called."""
 
     def __init__(self) -> None:
-        self.slots: dict[int, Slot] = {}
+        # Weak references: a recording keeps no result of a kernel alive. An id whose reference is gone may be another tensor's.
+        self._slots: dict[int, tuple[weakref.ref[Any], Slot]] = {}
         self.calls: list[KernelCall] = []
         #: the ops that the current torch function has called
         self.arrived: list[OpOverload] = []
         #: the arguments of that function if they contain tracked sizes, until it calls an op
         self.given: tuple[tuple[Any, ...], dict[str, Any]] | None = None
         self.rank_by_size = False
+
+    def slot_of(self, value: Any) -> Slot | None:
+        """Return the slot of a tensor or generator; None if it has none."""
+        reference, slot = self._slots.get(id(value), (None, None))
+        return slot if reference is not None and reference() is value else None
+
+    def add(self, value: Any, slot: Slot) -> None:
+        self._slots[id(value)] = weakref.ref(value), slot
+
+    def forget(self, start: int) -> None:
+        """Drop the slots from number `start` on."""
+        self._slots = {key: known for key, known in self._slots.items() if known[1].number < start}
 
 
 class ObservedReads:
@@ -215,8 +229,8 @@ class Reads(TorchFunctionMode):
         return True
 
     def _position(self, leaf: Any) -> int | None:
-        for key, (position, _) in self._tensors.items():
-            if self._values.slots.get(key) == leaf:
+        for position, tensor in self._tensors.values():
+            if self._values.slot_of(tensor) == leaf:
                 return position
         return None
 
@@ -239,7 +253,7 @@ class Reads(TorchFunctionMode):
         if self.everything or fact == "fixed":
             return result
         if fact == "length":
-            leaf = self._values.slots.get(id(tensor))
+            leaf = self._values.slot_of(tensor)
             if leaf is not None:
                 self.decided(Expression("size", (leaf, 0)), result)
             return result
@@ -252,7 +266,7 @@ class Reads(TorchFunctionMode):
                 self._note("stride", *known, tensor.stride())
             else:
                 self._read_result_fact(fact, tensor)
-        elif known is None and not (fact == "contiguous" and result and self._is_contiguous(self._values.slots.get(id(tensor)))):
+        elif known is None and not (fact == "contiguous" and result and self._is_contiguous(self._values.slot_of(tensor))):
             self._read_result_fact(fact, tensor)
         elif known is not None:
             self._note(fact, *known, tensor.dtype if fact == "dtype" else tensor.device if fact == "device" else result)
@@ -262,7 +276,7 @@ class Reads(TorchFunctionMode):
         self.guards[reading(self._op, position, _GUARDS[fact])] = value
 
     def _size(self, fact: str, tensor: Tensor, result: Any, dims: list[Any]) -> Any:
-        known, leaf = self._tensors.get(id(tensor)), self._values.slots.get(id(tensor))
+        known, leaf = self._tensors.get(id(tensor)), self._values.slot_of(tensor)
         if leaf is None:  # a constant tensor of the rule
             return result
         if not self._sized:
@@ -285,7 +299,7 @@ class Reads(TorchFunctionMode):
     def _is_contiguous(self, slot: Slot | None) -> bool:
         """Return whether a tensor is contiguous because the arguments from which it is computed are, and add guards for these."""
         for position, tensor in self._tensors.values():
-            if self._values.slots.get(id(tensor)) is slot:
+            if self._values.slot_of(tensor) is slot:
                 if tensor.is_contiguous():
                     self._note("contiguous", position, tensor, True)
                 return tensor.is_contiguous()
@@ -299,7 +313,7 @@ class Reads(TorchFunctionMode):
 
     def _read_result_fact(self, fact: str, tensor: Tensor) -> None:
         """Count as read the facts of arguments from which a fact of a kernel's result follows."""
-        if id(tensor) not in self._values.slots:
+        if self._values.slot_of(tensor) is None:
             return
         if fact == "dtype":
             self.read_dtypes()

@@ -29,7 +29,7 @@ from eagerdecomp.rules.result_checks import checked_result, expected_of
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.tracing.guards import Reads, Values
 from eagerdecomp.tracing.recursion import Chain
-from eagerdecomp.tracing.written_memory import WrittenMemory, computes_without_ops, is_composed, memory_of
+from eagerdecomp.tracing.written_memory import WrittenMemory, computes_without_ops, is_composed, memory_of, reserved
 
 __all__ = ["MakesSparse", "Recorder", "Recording"]
 
@@ -104,13 +104,14 @@ class Recorder(DispatchMode):
         self._op = op
         self._shared = Values()
         self._reads = Reads(op, call, self._shared) if call is not None else None
-        # Keep every tensor alive until the recording ends, so that no id is used twice.
-        self._values: dict[Slot, Any] = {}
         self._calls = self._shared.calls
         self._constants: list[tuple[Slot, Any]] = []
         self._made = 0
         self._arguments = arguments
-        self._may_be_unwritten = False  # whether there may be memory that no call wrote
+        self._written: WrittenMemory | None = None  # from the first call on that leaves memory unwritten
+        self._unwritten = ""  # which call read memory that no call wrote
+        self._memories: dict[Slot, int] = {}  # of the tensors that calls wrote
+        self._storages: dict[int, Any] = {}  # weak references to these memories, so that no address is used twice
         self._composition: WrittenMemory | None = None  # of the innermost active rule, if it is a composition
         self._why_not = ""
         self._chain = chain if chain is not None else Chain()
@@ -136,10 +137,11 @@ class Recorder(DispatchMode):
         offsets = any(facts_of(call.op).takes_offset for call in self._calls)
         if not self._why_not and any(slot in dict(self._constants) for call in self._calls for slot in call.writes()):
             self._why_not = "writes to a tensor that its rule made outside any operator"
-        kept = {self._memory(slot) for slot, _ in self._constants}
-        if not self._why_not and any(self._memory(slot) in kept for slot in slots_in(encoded)):
+        kept = {memory_of(constant) for _, constant in self._constants}
+        if not self._why_not and any(memory_of(tensor) in kept for tensor in tensors_in(result)):
             self._why_not = "returns a tensor that its rule made outside any operator"
-        self._why_not = self._why_not or (self._reads.unkeyed if self._reads is not None else "") or self._hidden_work(encoded)
+        self._why_not = self._why_not or (self._reads.unkeyed if self._reads is not None else "")
+        self._why_not = self._why_not or self._hidden_work(result, encoded)
         if self._why_not:
             return Recording(None, self._why_not)
         program = Program(self._op, self._parameters, tuple(self._constants), tuple(self._calls), encoded)
@@ -231,14 +233,15 @@ class Recorder(DispatchMode):
 
     def _expand(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         declined, self._declined = self._declined, None  # for the rules of the recorded op itself
-        calls, constants, made, why_not = len(self._calls), len(self._constants), self._made, self._why_not
+        calls, constants, made = len(self._calls), len(self._constants), self._made
+        why_not, unwritten = self._why_not, self._unwritten
 
         def undo() -> None:
             del self._calls[calls:], self._constants[constants:]
             # Drop the slots of tensors that the failed rule made. A module may have kept such a tensor, and the call that made it
             # is no longer recorded.
-            self._shared.slots = {key: slot for key, slot in self._shared.slots.items() if slot.number < made}
-            self._why_not = why_not
+            self._shared.forget(made)
+            self._why_not, self._unwritten = why_not, unwritten
 
         def failed(rule: Rule, error: Exception) -> str:
             return self._reason_of_failure(rule, args, kwargs, calls, error)
@@ -310,37 +313,24 @@ class Recorder(DispatchMode):
         """Return whether every tensor among the values is an argument of a call since `start`, or is returned itself."""
         read = {slot for call in self._calls[start:] for slot in call.reads()}
         returned = {id(value) for value in tensors_in(result)}
-        return all(self._shared.slots.get(id(t)) in read or id(t) in returned or not t.numel() for t in tensors_in(values))
+        return all(self._shared.slot_of(t) in read or id(t) in returned or not t.numel() for t in tensors_in(values))
 
     def _written_since(self, start: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
         """Return the tensors among the arguments whose memory calls since `start` wrote."""
-        written = {self._memory(slot) for call in self._calls[start:] for slot in call.writes()}
+        written = {self._memories[slot] for call in self._calls[start:] for slot in call.writes()}
         return [one for one in tensors_in([*args, *kwargs.values()]) if written and memory_of(one) in written]
 
-    def _hidden_work(self, result: Any) -> str:
+    def _hidden_work(self, result: Any, encoded: Any) -> str:
         """Return why the recorded calls are not all of the work, or "".
 
         For example, memory is used that no call filled, or constants stand in for inputs.
         """
-        given = {slot for slot in slots_in(self._parameters) if isinstance(self._values.get(slot), Tensor)}
-        if self._constants and not given <= self._needed(result):
+        given = {self._shared.slot_of(tensor) for tensor in tensors_in(self._arguments)}
+        if self._constants and not given <= self._needed(encoded):
             return "made a tensor outside any operator, perhaps from one that no operator read"
-        if not self._may_be_unwritten:
-            return ""
-        written = WrittenMemory(self._arguments)
-        for call in self._calls:
-            args, kwargs = self._tensors(call.args), {name: self._tensors(value) for name, value in call.kwargs}
-            if not written.note(call.op, args, kwargs, self._tensors(call.results)):
-                return f"{call.op} reads memory that no operator filled"
-        if not facts_of(self._op).allocates and not written.covers([self._values.get(slot) for slot in slots_in(result)]):
-            return "returns memory that no operator filled"
-        return ""
-
-    def _tensors(self, value: Any) -> Any:
-        """Return an encoded value with tensors instead of slots."""
-        if isinstance(value, (list, tuple)):
-            return [self._tensors(item) for item in value]
-        return self._values.get(value) if type(value) is Slot else value
+        if self._unwritten or self._written is None or facts_of(self._op).allocates:
+            return self._unwritten
+        return "" if self._written.returns_written(result) else "returns memory that no operator filled"
 
     def _needed(self, result: Any) -> set[Slot]:
         """Return the slots that the result or a write depends on."""
@@ -350,21 +340,19 @@ class Recorder(DispatchMode):
                 needed.update(call.reads())
         return needed
 
-    def _memory(self, slot: Slot) -> int:
-        return memory_of(self._values.get(slot))
-
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def _note(self, op: OpOverload, kernel: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         facts = facts_of(op)
         if len(self._calls) >= MOST_KERNEL_CALLS:
             self._why_not = self._why_not or f"its program would have more than {MOST_KERNEL_CALLS:,} kernel calls"
-        # Without a program, only writes to arguments and reads of data matter. To note other calls would keep their results alive.
+        # Without a program, only writes to arguments and reads of data matter.
         noted = not self._why_not or bool(facts.mutated)
         encoded = tuple([self._encode(arg) for arg in args]) if noted else ()
         named = tuple([(name, self._encode(value)) for name, value in kwargs.items()]) if noted else ()
         plain_args, plain_kwargs = [plain(arg) for arg in args], {name: plain(value) for name, value in kwargs.items()}
-        self._may_be_unwritten = self._may_be_unwritten or facts.allocates or facts.exchanges_memory
+        if self._written is None and (facts.allocates or facts.exchanges_memory):
+            self._written = WrittenMemory(self._arguments)
         try:
             result = kernel(*plain_args, **plain_kwargs)
         except NoRoute:
@@ -387,18 +375,29 @@ class Recorder(DispatchMode):
             if facts.reads_data:
                 self._calls.append(KernelCall(op, (), (), (), packed=False))
             return result
-        if not (facts.returns_alias or facts.returns_written) and any(
-            id(value) in self._shared.slots for value in tensors_in(result)
-        ):
+        if not (facts.returns_alias or facts.returns_written) and any(map(self._shared.slot_of, tensors_in(result))):
             self._why_not = f"the kernel of {op} returns one of its arguments"
         packed = isinstance(result, (tuple, list))
         results = tuple([self._result(value) for value in (result if packed else (result,))])
         self._calls.append(KernelCall(op, encoded, named, results, packed))
+        if facts.mutated or self._written is not None:
+            with without_torch_function():
+                self._note_memory(op, plain_args, plain_kwargs, result)
         return result
+
+    def _note_memory(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+        """Note which memory the last call wrote. The tensors may be gone when the recording ends."""
+        written = {*self._calls[-1].writes()}
+        for tensor in tensors_in([*args, *kwargs.values()]):
+            slot = self._shared.slot_of(tensor)
+            if slot in written:
+                self._memories[slot] = reserved(self._storages, tensor)
+        if self._written is not None and not self._written.note(op, args, kwargs, result):
+            self._unwritten = self._unwritten or f"{op} reads memory that no operator filled"
 
     def _result(self, value: Any) -> Slot | None:
         """Return a new slot for a kernel's result; None for a value that is no tensor, and for an argument that it returned."""
-        if not isinstance(value, Tensor) or id(value) in self._shared.slots:
+        if not isinstance(value, Tensor) or self._shared.slot_of(value) is not None:
             return None
         return self._slot(value)
 
@@ -407,18 +406,17 @@ class Recorder(DispatchMode):
         return [self._parameter(item) for item in value] if isinstance(value, (list, tuple)) else self._slot(value)
 
     def _slot(self, value: Any) -> Slot:
-        slot = self._shared.slots.get(id(value)) if value is not None else None
+        slot = self._shared.slot_of(value)
         if slot is None:
             slot = Slot(self._made)
             self._made += 1
-            if value is not None:
-                self._shared.slots[id(value)] = slot
-                self._values[slot] = value
+            if isinstance(value, (Tensor, torch.Generator)):  # a number may stand in for a tensor
+                self._shared.add(value, slot)
         return slot
 
     def _encode(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            return self._shared.slots.get(id(value)) or self._constant(value)
+            return self._shared.slot_of(value) or self._constant(value)
         if value is None or type(value) in _LITERALS:
             return value
         if type(value) is TrackedInt:
@@ -429,7 +427,7 @@ class Recorder(DispatchMode):
             items = [self._encode(item) for item in value]
             return items if isinstance(value, list) else tuple(items)
         if isinstance(value, torch.Generator):
-            return self._shared.slots.get(id(value), value)
+            return self._shared.slot_of(value) or value
         if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):
             # A replay would use the storage of this call's tensor for the next call.
             self._why_not = "passes the storage of a tensor to an operator"
@@ -438,7 +436,6 @@ class Recorder(DispatchMode):
         return value
 
     def _constant(self, value: Tensor) -> Slot:
-        self._may_be_unwritten = self._may_be_unwritten or bool(value.dim())
         slot = self._slot(value)
         if type(value) is not Tensor:
             self._why_not = f"holds a {type(value).__name__} that its rule made outside any operator"

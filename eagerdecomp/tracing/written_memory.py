@@ -19,7 +19,7 @@ from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.rules.rule import Rule
 
-__all__ = ["WrittenMemory", "computes_without_ops", "is_composed", "memory_of"]
+__all__ = ["WrittenMemory", "computes_without_ops", "is_composed", "memory_of", "reserved"]
 
 
 #: Views whose schema says that they write: ``prims::as_strided(Tensor(a!) a, ...)``.
@@ -83,6 +83,11 @@ class WrittenMemory:
                 return False
         return facts.allocates or facts.exchanges_memory or self.covers(result)
 
+    def returns_written(self, result: Any) -> bool:
+        """Return whether all elements of a rule's result were written: by the noted calls, or before them."""
+        self._give(tensors_in(result))
+        return self.covers(result)
+
     def covers(self, value: Any) -> bool:
         """Return whether all elements of all tensors in a nested value were written."""
         return all(memory in self._written for tensor in tensors_in(value) if (memory := memory_of(tensor)))
@@ -100,9 +105,15 @@ class WrittenMemory:
 
 def _add(storages: dict[int, Any], tensors: Iterable[Tensor]) -> None:
     for tensor in tensors:
-        memory = memory_of(tensor)
-        if memory and memory not in storages:
-            storages[memory] = WeakStorage(tensor.untyped_storage())
+        reserved(storages, tensor)
+
+
+def reserved(storages: dict[int, Any], tensor: Tensor) -> int:
+    """Return `memory_of` a tensor, and add a weak reference to it."""
+    memory = memory_of(tensor)
+    if memory and memory not in storages:
+        storages[memory] = WeakStorage(tensor.untyped_storage())
+    return memory
 
 
 def memory_of(value: Any) -> int:

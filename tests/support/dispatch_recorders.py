@@ -9,6 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp._torch.tensors import WeakStorage
 from eagerdecomp.ops.schema import facts_of
 
 
@@ -35,19 +36,26 @@ def computes(op: Any) -> bool:
 
 
 class SizeRecorder(DispatchMode):
-    """A mode that records the number of elements of each result of the ops that count."""
+    """A mode that records the elements of each result of the ops that count, and the most bytes that all results held at once."""
 
     def __init__(self, counts: Callable[[Any], bool] = lambda op: True) -> None:
         super().__init__()
         self.sizes: list[int] = []
+        self.most_bytes = 0
         self.counts = counts
+        self._storages: dict[int, tuple[Any, int]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         if self.counts(func):
-            self.sizes.extend(one.numel() for one in tree_leaves(result) if isinstance(one, torch.Tensor))
+            tensors = [one for one in tree_leaves(result) if isinstance(one, torch.Tensor)]
+            self.sizes.extend(one.numel() for one in tensors)
+            for storage in (one.untyped_storage() for one in tensors):
+                self._storages[storage._cdata] = WeakStorage(storage), storage.nbytes()
+            self._storages = {key: known for key, known in self._storages.items() if not known[0].expired()}
+            self.most_bytes = max(self.most_bytes, sum(size for _, size in self._storages.values()))
         return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 
 import pytest
@@ -31,6 +32,12 @@ def filled_by_numpy(x: torch.Tensor) -> torch.Tensor:
     return buffer + x
 
 
+def filled_by_address(x: torch.Tensor) -> torch.Tensor:
+    buffer = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
+    ctypes.memmove(buffer.untyped_storage().data_ptr(), x.untyped_storage().data_ptr(), x.untyped_storage().nbytes())
+    return buffer + x
+
+
 def filled_by_ops(x: torch.Tensor) -> torch.Tensor:
     buffer = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
     return buffer.copy_(x) * 2
@@ -43,7 +50,13 @@ def through_a_storage(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("fn", "hits", "why"), [(filled_by_numpy, 0, ""), (filled_by_ops, 3, ""), (through_a_storage, 0, "storage")]
+    ("fn", "hits", "why"),
+    [
+        (filled_by_numpy, 0, ""),
+        (filled_by_address, 0, "reads memory that no operator filled"),
+        (filled_by_ops, 3, ""),
+        (through_a_storage, 0, "storage"),
+    ],
 )
 def test_only_memory_that_ops_filled_is_replayed(fn: Callable[[torch.Tensor], torch.Tensor], hits: int, why: str) -> None:
     rule = ed.register_decomposition("aten.special_i0e.default")(fn)

@@ -46,6 +46,7 @@ def test_large_scores_are_computed_in_blocks(monkeypatch: pytest.MonkeyPatch, ru
         found = torch.autograd.grad(out.square().sum(), given)
     assert_same(found, want, strides=False)
     assert max(seen.sizes) <= elements
+    assert seen.most_bytes < 4 * 8 * 8 * elements  # four times all scores. In these first calls too, no block outlives its use
 
 
 def test_a_part_of_a_cache_is_not_copied_for_one_query() -> None:
