@@ -99,6 +99,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=3, help="how many (default: %(default)s)")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="which (default: all)")
     options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("train: this torch sees no CUDA device (torch.cuda.is_available() is False)", file=sys.stderr)
+        return 2
     os.environ["TRITON_INTERPRET"] = str(int(options.device == "cpu"))  # read when triton is imported
     import on_triton
 

@@ -28,7 +28,9 @@ aten = torch.ops.aten
 
 #: Elements of a tile, and at most how many of one row.
 TILE, LONGEST = (1 << 16, 1 << 12) if INTERPRETED else (4096, 4096)
-_WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+#: What narrow dtypes are added and compared in. Triton's sums and maxima of narrow integers are int32, and loops keep one type.
+_WIDER = dict.fromkeys((torch.float16, torch.bfloat16), torch.float32)
+_WIDER |= dict.fromkeys((torch.bool, torch.uint8, torch.int8, torch.int16), torch.int32)
 
 
 class Rows(NamedTuple):
@@ -112,8 +114,6 @@ def kernel(x, out, count, inner, outer_step, inner_step, n, step,
 def least(dtype: tl.constexpr):
     if dtype.is_floating():
         return float("-inf")
-    elif dtype.is_int_unsigned():
-        return 0
     else:
         return -(1 << (dtype.primitive_bitwidth - 1))
 
@@ -122,8 +122,6 @@ def least(dtype: tl.constexpr):
 def most(dtype: tl.constexpr):
     if dtype.is_floating():
         return float("inf")
-    elif dtype.is_int_unsigned():
-        return (1 << dtype.primitive_bitwidth) - 1
     else:
         return (1 << (dtype.primitive_bitwidth - 1)) - 1
 
@@ -170,24 +168,23 @@ def reduced(name: str, x: Tensor, dims: Any, keepdim: bool, dtype: torch.dtype, 
 
 def sum_dims(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     dtype = dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
-    if dtype is not x.dtype and not dtype.is_floating_point and x.dtype.is_floating_point:
+    if dtype is torch.bool or (x.dtype.is_floating_point and not dtype.is_floating_point):
         x = convert(x, dtype)
-    return reduced("sum", x, dim, keepdim, dtype, _WIDER.get(dtype, torch.int64 if dtype is torch.bool else dtype))
+    return reduced("sum", x, dim, keepdim, dtype, torch.int64 if dtype is torch.bool else _WIDER.get(dtype, dtype))
 
 
 def _extreme(name: str) -> Callable[..., Tensor]:
     def kernel(x: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
-        computed = torch.uint8 if x.dtype is torch.bool else _WIDER.get(x.dtype, x.dtype)
-        return reduced(name, x, dim, keepdim, x.dtype, computed)
+        return reduced(name, x, dim, keepdim, x.dtype, _WIDER.get(x.dtype, x.dtype))
 
     return kernel
 
 
 def any_dims(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    dtype = torch.uint8 if x.dtype is torch.uint8 else torch.bool
     if dim is not None and not isinstance(dim, int) and not dim:  # unlike in other reductions, no dimensions are none
-        return convert(not_zero(x, 0), torch.uint8 if x.dtype is torch.uint8 else torch.bool)
-    computed = torch.int32 if x.dtype is torch.bool else _WIDER.get(x.dtype, x.dtype)
-    return reduced("any", x, dim, keepdim, torch.uint8 if x.dtype is torch.uint8 else torch.bool, computed)
+        return convert(not_zero(x, 0), dtype, torch.contiguous_format)
+    return reduced("any", x, dim, keepdim, dtype, _WIDER.get(x.dtype, x.dtype))
 
 
 # -- softmax, norms, sums so far ---------------------------------------------------------------------------------------
@@ -231,13 +228,13 @@ def _softmax(
 
 def _softmaxes(log: bool) -> Callable[..., Tensor]:
     def kernel(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-        if not x.dtype.is_floating_point:
-            raise NotImplementedError(f"softmax is not implemented for {x.dtype}")
         if half_to_float:
             raise RuntimeError("softmax with half to float conversion is not supported on CPU")
         (along,) = _dims(dim, x.dim()) or [0]
         if not x.numel():
             return empty(x, x.shape, x.dtype)
+        if not x.dtype.is_floating_point:
+            raise NotImplementedError(f"softmax is not implemented for {x.dtype}")
         rows = rows_of(x, [along])
         blocks = rows.blocks()
         kept = [size for d, size in enumerate(x.shape) if d != along]
@@ -336,7 +333,7 @@ def _bmm(
 def bmm(x: Tensor, y: Tensor) -> Tensor:
     if x.dim() != 3 or y.dim() != 3:
         raise RuntimeError("batch1 and batch2 must be 3D tensors")
-    if x.dtype is not y.dtype or x.dtype is torch.bool:
+    if x.dtype is not y.dtype or (x.dtype is torch.bool and x.numel() and y.numel()):
         raise RuntimeError(f"bmm: cannot multiply {x.dtype} and {y.dtype}")
     if x.shape[0] != y.shape[0] or x.shape[2] != y.shape[1]:
         raise RuntimeError(f"bmm: cannot multiply {[*x.shape]} and {[*y.shape]}")

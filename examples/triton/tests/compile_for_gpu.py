@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -32,34 +34,62 @@ def compile_only(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: An
 
 for module in (elementwise, rows):
     module.launch = compile_only  # type: ignore[attr-defined]
+# `nonzero` reads the size of its result from the running sum, which was not computed.
+rows.cumsum = lambda flags, dim: torch.arange(1, flags.numel() + 1)  # type: ignore[assignment]
 
 K: dict[str, Any] = pointwise.KERNELS | rows.KERNELS
-for name, (kind, expression) in pointwise.POINTWISE.items():
-    x = torch.ones(3, dtype=torch.int64 if kind == "whole" else torch.float32)
-    K[name](*[x] * (2 if re.search(r"\bb\b", expression) else 1))
-x, at = torch.ones(3, 4), torch.zeros(3, 4, dtype=torch.int64)
-for dtype in (torch.bfloat16, torch.float64):
-    y = x.to(dtype)
-    K["mm"](y, y.t())
-    K["_softmax"](y, 1, False)
-    K["sum.dim_IntList"](y.t(), [0])
-    K["amax"](y, [0])
-    K["add.Tensor"](y.t(), y.t(), alpha=2.5)
-K["mm"](at, at.t())
-K["any.dim"](x, 0)
-K["amin"](at, [0])
-K["_log_softmax"](x, 0, False)
-K["cumsum"](x, 0)
-K["sort"](x, 0, True)
-K["sort"](x, 0, False)
-K["where.self"](x > 0, x, x)
-K["gather"](x, 0, at)
-K["scatter.src"](x, 0, at, x)
-K["scatter_add"](x, 0, at, x)
-K["index.Tensor"](x, [at])
-K["index_put"](x, [at], x[0], True)
-K["embedding"](x, at)
-K["arange.start_step"](0.0, 3.0, 0.5)
-K["rand"]([4])
-K["randn"]([4])
-print(len(done), "kernels compiled")
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+NUMBERS = (*FLOATS, *INTEGERS)
+ALL = (*NUMBERS, torch.bool)
+#: The kinds of `POINTWISE` that do not take all dtypes.
+TAKEN = {"number": NUMBERS, "whole": (*INTEGERS, torch.bool)}
+at = torch.zeros(3, 4, dtype=torch.int64)
+
+#: kernel -> (dtypes that it takes, its calls on a tensor of each)
+CALLS: dict[str, tuple[Sequence[torch.dtype], Callable[[Any, Tensor], Any]]] = {
+    name: (TAKEN.get(kind, ALL), (lambda f, x: f(x, x)) if re.search(r"\bb\b", expression) else (lambda f, x: f(x)))
+    for name, (kind, expression) in pointwise.POINTWISE.items()
+}
+CALLS |= {
+    "add.Tensor": (ALL, lambda f, x: (f(x, x), f(x.t(), x.t(), alpha=2))),
+    "sub.Tensor": (NUMBERS, lambda f, x: (f(x, x), f(x, 1, alpha=2))),
+    "where.self": (ALL, lambda f, x: f(at > 0, x, x)),
+    "_to_copy": (ALL, lambda f, x: f(x)),
+    "arange.start_step": (NUMBERS, lambda f, x: (f(0, 3, dtype=x.dtype), f(0.0, 3.0, 1.5, dtype=x.dtype))),
+    "cat": (ALL, lambda f, x: f([x, x])),
+    "clone": (ALL, lambda f, x: f(x.t())),
+    "copy_": (ALL, lambda f, x: (f(x, at), f(at.clone(), x))),
+    "full": (ALL, lambda f, x: f([3], 1, dtype=x.dtype)),
+    "scalar_tensor": (ALL, lambda f, x: f(1.0, dtype=x.dtype)),
+    "embedding": (ALL, lambda f, x: f(x, at)),
+    "gather": (ALL, lambda f, x: f(x, 0, at)),
+    "index.Tensor": (ALL, lambda f, x: (f(x, [at[0]]), f(x, [x > 0]))),
+    "index_put": (ALL, lambda f, x: (f(x, [at[0]], x[0]), f(x, [at[0]], x[0], True))),
+    "index_select": (ALL, lambda f, x: f(x, 1, at[0].int())),
+    "scatter.src": (ALL, lambda f, x: f(x, 0, at, x)),
+    "scatter.value": (ALL, lambda f, x: f(x, 0, at, 1)),
+    "scatter_add": (ALL, lambda f, x: f(x, 0, at, x)),
+    "sum.dim_IntList": (ALL, lambda f, x: (f(x, [0]), f(x, [0], dtype=torch.float32), f(at, [0], dtype=x.dtype))),
+    "amax": (ALL, lambda f, x: f(x, [0])),
+    "amin": (ALL, lambda f, x: f(x, [0])),
+    "any": (ALL, lambda f, x: f(x)),
+    "any.dim": (ALL, lambda f, x: f(x, 0)),
+    "any.dims": (ALL, lambda f, x: f(x, [0, 1])),
+    "_softmax": (FLOATS, lambda f, x: f(x, 1, False)),
+    "_log_softmax": (FLOATS, lambda f, x: f(x, 0, False)),
+    "cumsum": (ALL, lambda f, x: (f(x, 0), x.dtype is torch.bool or f(x, 0, dtype=x.dtype))),
+    "bmm": (NUMBERS, lambda f, x: f(x[None], x.t()[None])),
+    "mm": (NUMBERS, lambda f, x: f(x, x.t())),
+    "sort": (ALL, lambda f, x: (f(x, 0, True), f(x, 0, False))),
+    "nonzero": (ALL, lambda f, x: f(x)),
+    "rand": (FLOATS, lambda f, x: f([4], dtype=x.dtype)),
+    "randn": (FLOATS, lambda f, x: f([4], dtype=x.dtype)),
+}
+
+if __name__ == "__main__":
+    for name, kernel in K.items():
+        dtypes, call = CALLS[name]
+        for dtype in dtypes:
+            call(kernel, torch.ones(3, 4, dtype=dtype))
+    print(len(done), "kernels compiled")

@@ -32,6 +32,7 @@ HOST = {str(op) for op in on_triton.backend.ops} - set(on_triton.KERNELS) | {
 }
 
 X = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0))
+BYTES = torch.arange(0, 240, 20, dtype=torch.uint8).view(3, 4)
 PLACES = torch.tensor([2, -1, 0])
 
 CALLS: dict[str, Callable[[], Tensor | tuple[Tensor, ...]]] = {
@@ -41,12 +42,30 @@ CALLS: dict[str, Callable[[], Tensor | tuple[Tensor, ...]]] = {
     "channels last": lambda: F.silu(X.unsqueeze(1).contiguous(memory_format=torch.channels_last)),
     "seven dimensions": lambda: X.view(3, 1, 2, 2, 1, 5, 1).permute(5, 3, 2, 0, 1, 6, 4).exp(),
     "reductions": lambda: (X.sum(1), X.mean(), X.amax((0, 2)), (X > 1).any(1), X.var(0), X.argmax(2)),
+    "reductions of narrow integers": lambda: (
+        BYTES.max(),
+        *BYTES.max(1),
+        *BYTES.char().aminmax(),
+        BYTES.argmax(0),
+        BYTES.bool().amax(0),
+    ),
+    "sums of narrow integers": lambda: (
+        BYTES.sum(0, dtype=torch.int8),
+        torch.tensor([1, -1]).sum(dtype=torch.bool),
+        BYTES.cumsum(1, dtype=torch.uint8),
+    ),
+    "no dimensions": lambda: (BYTES.t().any([]), X[0].t().any([])),
+    "nothing": lambda: (X[:0].long().softmax(1), X[:0].long().log_softmax(1), X[0, :, :0].bool() @ X[0, :0].bool(), BYTES + 1),
     "half sums": lambda: X.half().sum(2),
     "softmax": lambda: (X.softmax(1), X.log_softmax(-1)),
     "norm": lambda: F.layer_norm(X, [5]),
     "running sum": lambda: X.cumsum(1),
     "sorting": lambda: (*X.sort(1, descending=True), *X.flatten().topk(7)),
-    "products": lambda: (X[0] @ X[1].t(), X @ X.transpose(1, 2), torch.arange(6).view(2, 3) @ torch.arange(6).view(3, 2)),
+    "products": lambda: (
+        X[0] @ X[1].t(),
+        X @ X.transpose(1, 2),
+        *(one @ one.t() for one in (BYTES, BYTES.char(), BYTES.short(), BYTES.long())),
+    ),
     "indices": lambda: (X[:, PLACES], X[PLACES, :, PLACES], X[X > 0], X[PLACES, ..., None]),
     "gather": lambda: X.gather(1, torch.tensor([[[0, 1, 2, 3, 1]]])),
     "scatter": lambda: torch.zeros(3, 4, 5).scatter(1, torch.tensor([[[0, 1, 2, 3, 1]]]), X),
