@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from eagerdecomp.eager.promotion import floating
 from eagerdecomp.eager.verdict import Declined
 
 __all__ = ["HELD", "cast_number", "cast_operand", "held_number", "holding", "holds", "real_number"]
@@ -116,10 +117,6 @@ def _wide_of_floats(dtype: torch.dtype) -> torch.dtype | None:
     return _wide(dtype) if dtype.is_floating_point else None
 
 
-def _floating(dtype: torch.dtype) -> torch.dtype:
-    return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
-
-
 def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype.is_floating_point and dtype.itemsize == 2 else dtype
 
@@ -155,7 +152,7 @@ HELD: dict[str, tuple[_Held, ...]] = {
     "aten.index_fill.int_Scalar": (_Held("value", 3, _own),),
     "aten.leaky_relu.default": (_Held("negative_slope", 1, _wide_of_floats),),
     "aten.leaky_relu_backward.default": (_Held("negative_slope", 2, _wide_of_floats),),
-    "aten.logit.default": (_Held("eps", 1, _floating),),
+    "aten.logit.default": (_Held("eps", 1, floating),),
     "aten.multi_margin_loss.default": (_Held("p", 2, _long), _Held("margin", 3, _of_floats)),
     "aten.multi_margin_loss_backward.default": (_Held("p", 3, _long), _Held("margin", 4, _of_floats)),
     "aten.rrelu_with_noise.default": (_Held("lower", 2, _double), _Held("upper", 3, _double)),

@@ -249,7 +249,7 @@ def _turned(weight: Tensor, groups: int) -> Tensor:
 # -- named forms ----------------------------------------------------------------------------------------------------
 
 
-@rule("aten._convolution.default", "aten._convolution.deprecated", recorded=True)
+@rule("aten._convolution.default", "aten._convolution.deprecated", "aten.convolution_overrideable.default", recorded=True)
 def _convolution(
     input: Tensor,
     weight: Tensor,

@@ -41,15 +41,18 @@ def _cudnn(
     stride: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    benchmark: bool,
-    deterministic: bool,
-    allow_tf32: bool,
+    *switches: bool,
 ) -> Any:
     return _convolved(self, weight, None, stride, padding, dilation, groups)
 
 
-@rule("aten.miopen_convolution.default", "aten.miopen_depthwise_convolution.default", recorded=True)
-def _miopen(
+@rule(
+    "aten.miopen_convolution.default",
+    "aten.miopen_depthwise_convolution.default",
+    "aten._mps_convolution.default",
+    recorded=True,
+)
+def _with_bias(
     self: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -57,27 +60,13 @@ def _miopen(
     stride: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    benchmark: bool,
-    deterministic: bool,
+    *switches: bool,
 ) -> Any:
     return _convolved(self, weight, bias, stride, padding, dilation, groups)
 
 
-@rule("aten._mps_convolution.default", recorded=True)
-def _mps(
-    self: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Any:
-    return _convolved(self, weight, bias, stride, padding, dilation, groups)
-
-
-@rule("aten.cudnn_convolution_transpose.default", recorded=True)
-def _cudnn_transpose(
+@rule("aten.cudnn_convolution_transpose.default", "aten._mps_convolution_transpose.default", recorded=True)
+def _transposed(
     self: Tensor,
     weight: Tensor,
     padding: Sequence[int],
@@ -85,15 +74,13 @@ def _cudnn_transpose(
     stride: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    benchmark: bool,
-    deterministic: bool,
-    allow_tf32: bool,
+    *switches: bool,
 ) -> Any:
     return _convolved(self, weight, None, stride, padding, dilation, groups, output_padding)
 
 
 @rule("aten.miopen_convolution_transpose.default", recorded=True)
-def _miopen_transpose(
+def _transposed_with_bias(
     self: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -102,23 +89,9 @@ def _miopen_transpose(
     stride: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    benchmark: bool,
-    deterministic: bool,
+    *switches: bool,
 ) -> Any:
     return _convolved(self, weight, bias, stride, padding, dilation, groups, output_padding)
-
-
-@rule("aten._mps_convolution_transpose.default", recorded=True)
-def _mps_transpose(
-    self: Tensor,
-    weight: Tensor,
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Any:
-    return _convolved(self, weight, None, stride, padding, dilation, groups, output_padding)
 
 
 @rule("aten.cudnn_convolution_relu.default", "aten.miopen_convolution_relu.default", recorded=True)
@@ -149,21 +122,6 @@ def _add_relu(
     """Return ``relu(conv(self) + alpha * z)``."""
     found = _convolved(self, weight, bias, stride, padding, dilation, groups)
     return aten.relu.default(aten.add.Tensor(found, z, alpha=1 if alpha is None else alpha))
-
-
-@rule("aten.convolution_overrideable.default", recorded=True)
-def _overrideable(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Any:
-    return aten.convolution.default(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 
 
 @rule("aten.convolution_backward_overrideable.default", recorded=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.libraries.torchvision.checks import not_true
+from eagerdecomp.eager.messages import not_true
 from eagerdecomp.rules.rule import library_rule
 
 aten = torch.ops.aten

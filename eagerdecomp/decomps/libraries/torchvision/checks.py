@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["check", "check_dtype", "check_rois", "not_true", "type_name"]
+__all__ = ["check", "check_dtype", "check_rois", "type_name"]
 
 _FLOATING = (torch.float32, torch.float64, torch.float16)
 
@@ -35,11 +35,3 @@ def check_rois(kernel: str, input: Tensor, rois: Tensor, named: str = "input") -
     check(rois.shape[1] == 5, "rois must have shape as Tensor[K, 5]")
     check(input.dtype == rois.dtype, f"{named} should have the same type as rois")
     check_dtype(kernel, input)
-
-
-def not_true(condition: str) -> RuntimeError:
-    """Return the error of a kernel's check without a message of its own."""
-    return RuntimeError(
-        f"Expected {condition} to be true, but got false.  "
-        "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
-    )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.libraries.torchvision.checks import check, check_dtype, not_true, type_name
+from eagerdecomp.decomps.libraries.torchvision.checks import check, check_dtype, type_name
 from eagerdecomp.decomps.libraries.torchvision.rows import (
     blocks,
     contiguous,
@@ -22,6 +22,7 @@ from eagerdecomp.decomps.libraries.torchvision.rows import (
     scatter_rows,
     take,
 )
+from eagerdecomp.eager.messages import not_true
 from eagerdecomp.eager.promotion import in_type, number_like, widened
 from eagerdecomp.rules.rule import library_rule
 
