@@ -63,13 +63,19 @@ def parse_ops(lines: Iterable[str], *, source: str, label: str = "") -> OpSet:
 
     A line has one op (``aten.add.Tensor``), a packet for all its overloads (``aten.add``), or ``@core``, ``@prims``, ``@infra`` or
     ``@tiny`` for a whole set; ``#`` starts a comment. Memory ops are not added: a file of arithmetic ops needs ``@infra`` too. A
-    file without ops is the set of a backend that has no kernel yet.
+    file with nothing but a comment is the set of a backend that has no kernel yet.
 
     Raises:
-        OpSetError: for lines that name no operator, each with its number and close matches.
+        OpSetError: for lines that name no operator, each with its number and close matches; for a file without a word.
     """
     found = OpSet()
     wrong: list[str] = []
+    lines = list(lines)
+    if not any(map(str.strip, lines)):
+        raise OpSetError(
+            f"{source}: the file is empty. Write one op per line, such as aten.add.Tensor, or @core for a whole set. "
+            "For a set without ops, write a comment"
+        )
     for number, line in enumerate(lines, 1):
         entry = line.partition("#")[0].strip()
         if not entry:

@@ -62,7 +62,7 @@ def test_each_file_has_a_verdict_and_the_newest_versions_decide(tmp_path: Path, 
     listed = json.loads((tmp_path / "all.json").read_text())
     assert (listed["unknown"], len(listed["verdicts"])) == (["nonsense__op"], 6)
     assert "unknown: nonsense__op (no operator has this name)" in capsys.readouterr().out
-    assert (tmp_path / "passed.txt").read_text() == "aten.add.Tensor\n"
+    assert (tmp_path / "passed.txt").read_text() == "# ops whose newest kernel passed\naten.add.Tensor\n"
 
 
 def test_a_file_is_judged_again_only_if_it_changed(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_an_interrupted_run_writes_what_is_known(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(kernel_folders, "judge", interrupted)
     code, _ = judged(tmp_path, "--json", str(tmp_path / "all.json"), "--passed", str(tmp_path / "passed.txt"))
     assert (code, len(json.loads((tmp_path / "all.json").read_text())["verdicts"])) == (130, 1)
-    assert (tmp_path / "passed.txt").read_text() == "aten.neg.default\n"
+    assert (tmp_path / "passed.txt").read_text() == "# ops whose newest kernel passed\naten.neg.default\n"
 
 
 def test_strict_counts_accepted_calls(tmp_path: Path) -> None:

@@ -111,7 +111,8 @@ def _judge(args: argparse.Namespace) -> int:
         shown(args)("\n".join([line for row in rows for line in _lines_of(row)] + lines))
         write(json.dumps({"format": FORMAT, "verdicts": rows, "unknown": unknown}, indent=1) + "\n")
         states = {file.op: verdicts[file]["verdict"] for file in newest(files) if file in verdicts}
-        write_passed("".join(f"{op}\n" for op, state in states.items() if state == "passed"))
+        passed = [str(op) for op, state in states.items() if state == "passed"]
+        write_passed("\n".join(["# ops whose newest kernel passed", *passed, ""]))
     if interrupted:
         return INTERRUPTED
     if not set(states.values()) <= {"passed", "not exercised"}:
