@@ -4,7 +4,8 @@ The layout is that of BackendBench and KernelAgent: a folder for each overload, 
 ``add__Tensor_implementation_v1.py``, each with a function ``add__Tensor_kernel_impl``. Each file is judged in a process of its own,
 with limits for time and memory, because its kernel may crash, hang or exit, and so may its import. That process hands over its
 verdict with a secret token, and this one writes it, so that a kernel that writes a verdict itself, or ends the process early, is
-not believed. This is no sandbox: a kernel that searches the judge's memory, or changes the files of others, is not stopped.
+not believed; nor is one whose import replaces functions of torch or of the judge, such as `torch.equal`. This is no sandbox: a
+kernel that searches the judge's memory, changes the files of others, or leaves processes of its own behind, is not stopped.
 
 The verdict on ``NAME.py`` is ``NAME.verdict.json``, an object with these fields:
 
@@ -13,9 +14,9 @@ The verdict on ``NAME.py`` is ``NAME.verdict.json``, an object with these fields
 - ``verdict``: ``passed``, ``wrong``, ``crashed`` (it ended its process), ``timed out`` (it hung, or exceeded the time limit) or
   ``not exercised`` (no call could be compared).
 - ``failures``: a list, empty if it passed. Each has the ``property`` that the kernel broke (``values``, ``dtype``, ``errors``,
-  ``crash``, ..., or ``load`` if the file cannot be imported or lacks the function), a ``message``, the smallest failing call
-  found (``input``), what eager returns (``expected``) and what the kernel returned (``got``), as text, and a ``reproducer``: a
-  script that exits with code 1 while the kernel is wrong; if the import fails, one that loads the kernel.
+  ``crash``, ..., ``load`` if the file cannot be imported or lacks the function, or ``replaced functions``), a ``message``, the
+  smallest failing call found (``input``), what eager returns (``expected``) and what the kernel returned (``got``), as text, and
+  a ``reproducer``: a script that exits with code 1 while the kernel is wrong; if the import fails, one that loads the kernel.
 - ``accepts``: calls that eager refuses and the kernel accepts, with the same fields. With ``strict`` they make it ``wrong``.
 - ``cases``, ``seconds``, ``note``: the number of calls that were compared, the wall time, and why it was not exercised; if it
   raised, crashed or hung, the limits, which may be the reason.
@@ -33,6 +34,7 @@ import os
 import re
 import secrets
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,7 +57,7 @@ from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, core_aten, resolve_ops
 from eagerdecomp.verify.reproducer import Named
 
-__all__ = ["FORMAT", "KernelFile", "Limits", "backend_of_file", "judge", "kernel_files", "newest"]
+__all__ = ["FORMAT", "KernelFile", "Limits", "backend_of_file", "functions", "judge", "kernel_files", "newest", "replaced_since"]
 
 #: The format of verdicts.
 FORMAT = 1
@@ -267,7 +269,7 @@ def _judged(
         for stream in (1, 2):
             os.dup2(nowhere.fileno(), stream)
     _limit_memory(limits.memory)
-    started = time.monotonic()
+    started, before = time.monotonic(), functions()
     try:
         backend = backend_of_file(file.path, str(file.op), file.function)
     except (FileError, OpSetError) as error:
@@ -278,7 +280,24 @@ def _judged(
     profile = PROFILES[judged["profile"]]
     profile = replace(profile, patience=min(profile.patience, limits.seconds / 4))
     report = run_conformance(backend, ops=[file.op], profile=profile, seed=judged["seed"], programs=False, processes=1, named=named)
-    hand_over(_verdict(file, judged, report.verdict(file.op)))
+    replaced = replaced_since(before)
+    if replaced:
+        message = f"it replaces {', '.join(replaced[:5])}. A module that does so for good reasons belongs in --import"
+        hand_over(_failed(file, judged, "replaced functions", message, time.monotonic() - started))
+    else:
+        hand_over(_verdict(file, judged, report.verdict(file.op)))
+
+
+def functions() -> dict[str, Any]:
+    """Return the functions and classes by which kernels are judged: torch's and this package's, by their names."""
+    modules = [torch, torch.testing, *(one for name, one in sys.modules.items() if name.partition(".")[0] == "eagerdecomp")]
+    return {f"{one.__name__}.{name}": value for one in modules for name, value in vars(one).items() if callable(value)}
+
+
+def replaced_since(before: Mapping[str, Any]) -> list[str]:
+    """Return the names of the functions that are others than `before`, a result of `functions`."""
+    now = functions()
+    return sorted(name for name, function in before.items() if now.get(name) is not function)
 
 
 def _limit_memory(more: int) -> None:
@@ -312,7 +331,12 @@ def _failed(
     file: KernelFile, judged: Mapping[str, Any], prop: str, message: str, seconds: float, loaded: bool = False
 ) -> dict[str, Any]:
     """Return the verdict on a kernel without a failing call. The reproducer loads it, and tests it if it could be loaded."""
-    lines = [_IMPORT, f"backend = {_load(file)}"]
+    lines = [
+        f"{_IMPORT}, functions, replaced_since",
+        "before = functions()",
+        f"backend = {_load(file)}",
+        "assert not replaced_since(before)",
+    ]
     if loaded:
         options = f"profile={judged['profile']!r}, seed={judged['seed']}, programs=False"
         lines += [

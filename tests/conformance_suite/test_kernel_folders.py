@@ -95,6 +95,14 @@ os._exit(0)
     assert found["neg__default1"]["failures"][0]["message"] == "the process ended with exit code 0, in its import"
 
 
+def test_a_kernel_cannot_replace_what_judges_it(tmp_path: Path) -> None:
+    write(tmp_path, {"neg__default": ["return x\n\ntorch.equal = lambda *args: True"]})
+    code, found = judged(tmp_path)
+    (failure,) = found["neg__default1"]["failures"]
+    assert (code, failure["property"], "torch.equal" in failure["message"]) == (1, "replaced functions", True)
+    assert subprocess.run([sys.executable, "-c", failure["reproducer"]], capture_output=True, text=True).returncode == 1
+
+
 def test_a_failure_at_import_has_a_reproducer(tmp_path: Path) -> None:
     bodies = {"neg__default": "return -x\nos._exit(0)", "abs": "return x)", "relu__default": "return x.relu()\nwhile True: pass"}
     write(tmp_path, {name: [body.replace("\n", "\n\n")] for name, body in bodies.items()})

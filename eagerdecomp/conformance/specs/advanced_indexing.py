@@ -100,13 +100,12 @@ def _by_several(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None, *,
         base = [0] if 0 in wide else draw.pick("index.sizes", ([3], [1], [], [2, 3], [0], [4, 1], [130], [2, 1, 3]))
     if once and mask is None:
         given = iter(_apart(draw, wide, base))
-    elif len(wide) > 1 and mask is None and 0 not in wide and draw.pick("crossed", (False, True)):
-        given = iter(
-            [
-                indices(draw, "index", sizes, size, negative=True)
-                for sizes, size in zip(_crossed(draw, len(wide)), wide, strict=True)
-            ]
-        )
+    elif len(wide) > 1 and mask is None and 0 not in wide and draw.pick("crossed", (False, True, True)):
+        crossed = zip(_crossed(draw, len(wide)), wide, strict=True)
+        if draw.pick("crossed.plain", (True, False, True)):  # as programs have them
+            given = iter([torch.randint(size, at, generator=draw.generator()) for at, size in crossed])
+        else:
+            given = iter([indices(draw, "index", at, size, negative=True) for at, size in crossed])
     else:
         exactly = 0 in wide
         given = iter(
@@ -121,7 +120,7 @@ def _by_several(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None, *,
 def _crossed(draw: Draw, count: int) -> list[list[int]]:
     """Draw the sizes of indices that broadcast against each other, such as those of ``x[i[:, None], j]``."""
     lengths = several(draw, "crossed.size", count, (3, 2, 4, 17))
-    inner = draw.pick("crossed.inner", ([], [2], [1]))  # dimensions that all have
+    inner = draw.pick("crossed.inner", ([], [2], [], [1]))  # dimensions that all have
     order = list(range(count))
     if draw.flag("crossed.turned"):
         order.reverse()

@@ -1,6 +1,7 @@
 """The convolution ops of cuDNN, MIOpen and Metal, by ATen's own convolution. Code for those devices calls these ops by name.
 
-The libraries' switches (`benchmark`, `deterministic`, `allow_tf32`) choose among kernels of one device and change nothing here.
+The libraries' switches (``benchmark``, ``deterministic``, ``allow_tf32``) choose among kernels of one device and change nothing
+here.
 """
 
 from __future__ import annotations
