@@ -219,7 +219,7 @@ class Planner:
 
     def _rules(self, op: OpOverload, name: str) -> Sequence[Rule]:
         """Return the rules for an op in order. If a library rule is first for sure, the others are ranked only when needed."""
-        ours = self._our_rules(op)
+        ours = iter(self._our_rules(op))
         first = next(ours, None)
         # A library rule that `_ranked` puts first, whatever the other rules are: a hand-written rule, or the library's only rule.
         goes_first = first is not None and first.source not in _LAST_SOURCES and (first.source == "own" or next(ours, None) is None)
@@ -232,18 +232,18 @@ class Planner:
             (first,), functools.cache(lambda: tuple(rule for rule in self._ranked(op, name) if rule.where != first.where))
         )
 
-    def _our_rules(self, op: OpOverload) -> Iterator[Rule]:
-        """Yield the library's rules for an op. Most ops need the first one only.
+    def _our_rules(self, op: OpOverload) -> list[Rule]:
+        """Return the library's rules for an op.
 
         For a backend without float64, they compute in float32. If a predicate may refuse float64, a rule that uses float64 is
         followed by its form in float32, for calls in which the first form has no route.
         """
-        found = (rule for rule in self._ours(op) if rule.source != "prims" or self._has_prims)
+        found = [rule for rule in self._ours(op) if rule.source != "prims" or self._has_prims]
         if not self._float64:
-            return map(_without_float64, found)
+            return [_without_float64(rule) for rule in found]
         if not self.backend.ops.has_predicates:
             return found
-        return (form for rule in found for form in ((rule, _in_float32(rule)) if uses_wide_dtype(rule.fn) else (rule,)))
+        return [form for rule in found for form in ((rule, _in_float32(rule)) if uses_wide_dtype(rule.fn) else (rule,))]
 
     def _equals_a_prim(self, name: str) -> bool:
         """Return whether torch's table decomposes an op into one prim of the set: that prim is the op under another name.
@@ -258,7 +258,7 @@ class Planner:
         return closed == 0 and math.isfinite(kernels) and costs.rank_of_rule(name, "table") == (0, 1.0)
 
     def _ranked(self, op: OpOverload, name: str) -> tuple[Rule, ...]:
-        ours, shipped = list(self._our_rules(op)), list(self._shipped(op))
+        ours, shipped = self._our_rules(op), list(self._shipped(op))
         if len(ours) + len(shipped) < 2:
             return (*ours, *shipped)
         costs = self._costs(self.backend.ops)
@@ -281,7 +281,7 @@ class Planner:
 
     def _ranked_by_cost(self, op: OpOverload, name: str) -> tuple[Rule, ...]:
         """Return the rules by measured cost. If the best one depends on the size, a rule that chooses at each call comes first."""
-        ours, shipped = list(self._our_rules(op)), list(self._shipped(op))
+        ours, shipped = self._our_rules(op), list(self._shipped(op))
         price = self.backend.costs
         if len(ours) + len(shipped) < 2 or price is None:
             return (*ours, *shipped)
