@@ -275,17 +275,17 @@ def _judged(
     except (FileError, OpSetError) as error:
         hand_over(_failed(file, judged, "load", str(error), time.monotonic() - started))
         return
+    replaced = replaced_since(before)
+    if replaced:
+        message = f"it replaces {', '.join(replaced[:5])}. A module that does so for good reasons belongs in --import"
+        hand_over(_failed(file, judged, "replaced functions", message, time.monotonic() - started))
+        return
     hand_over(None)
     named = Named((_IMPORT,), _load(file))
     profile = PROFILES[judged["profile"]]
     profile = replace(profile, patience=min(profile.patience, limits.seconds / 4))
     report = run_conformance(backend, ops=[file.op], profile=profile, seed=judged["seed"], programs=False, processes=1, named=named)
-    replaced = replaced_since(before)
-    if replaced:
-        message = f"it replaces {', '.join(replaced[:5])}. A module that does so for good reasons belongs in --import"
-        hand_over(_failed(file, judged, "replaced functions", message, time.monotonic() - started))
-    else:
-        hand_over(_verdict(file, judged, report.verdict(file.op)))
+    hand_over(_verdict(file, judged, report.verdict(file.op)))
 
 
 def functions() -> dict[str, Any]:

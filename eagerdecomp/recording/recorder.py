@@ -353,11 +353,8 @@ class ValueRecorder(AmbientMode):
     def _saves(self, name: str, module: str) -> bool:
         assert self._writer is not None
         if (name, module) not in self._saved_by:
-            names = (
-                name,
-                name.replace("._", ".").replace(".native_", "."),
-                name.rpartition(".")[0],
-            )  # also the names of functions in torch
+            plain = name.replace("._", ".").replace(".native_", ".")  # the names of the functions in torch
+            names = (name, plain, name.rpartition(".")[0])
             found = [pattern for pattern in self._save if any(fnmatchcase(one, pattern) for one in names)]
             found += [one for one in self._save_modules if module == one or module.startswith(f"{one}.")]
             for one in found:

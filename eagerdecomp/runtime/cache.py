@@ -168,6 +168,7 @@ class OpPrograms:
         return "; ".join(changed)
 
 
+#: An op, and whether its programs are recorded for a compile hook, beside a linked rule -> these programs.
 Space = dict[tuple[OpOverload, bool], OpPrograms]
 
 

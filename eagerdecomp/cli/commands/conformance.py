@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,15 +96,14 @@ def _judge(args: argparse.Namespace) -> int:
     verdicts: dict[KernelFile, Mapping[str, Any]] = {}
     interrupted = False
     with output_file("--json", args.json) as write, output_file("--passed", args.passed) as write_passed:
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            for done, (file, verdict) in enumerate(judge(files, limits=limits, **options), 1):
-                verdicts[file] = verdict
-                progress.step(done, f"{verdict['file']}: {verdict['verdict']}")
+            with _sigterm_as_ctrl_c():
+                for done, (file, verdict) in enumerate(judge(files, limits=limits, **options), 1):
+                    verdicts[file] = verdict
+                    progress.step(done, f"{verdict['file']}: {verdict['verdict']}")
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            signal.signal(signal.SIGTERM, before)
             progress.close()
         rows = [verdicts[file] for file in files if file in verdicts]
         lines = [f"unknown: {name} (no operator has this name)" for name in unknown]
@@ -155,22 +154,31 @@ def _report(args: argparse.Namespace, backend: Backend, ops: list[str] | None) -
                 lines[0].close()
                 print("next: test the ops that call these kernels", file=sys.stderr)
 
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: print the report so far
     try:
-        return run_conformance(
-            backend,
-            ops=ops,
-            profile=args.profile,
-            seed=args.seed,
-            isolate=False if args.in_process else None,
-            processes=args.processes,
-            progress=report,
-            named=named,
-        )
+        with _sigterm_as_ctrl_c():
+            return run_conformance(
+                backend,
+                ops=ops,
+                profile=args.profile,
+                seed=args.seed,
+                isolate=False if args.in_process else None,
+                processes=args.processes,
+                progress=report,
+                named=named,
+            )
     finally:
-        signal.signal(signal.SIGTERM, before)
         for line in lines:
             line.close()
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM end a run as Ctrl-C does, so that what is known is still reported."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _old(name: str) -> Report:
