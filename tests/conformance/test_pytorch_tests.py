@@ -147,6 +147,22 @@ def test_an_op_outside_the_set_that_reaches_the_backend_is_a_leak() -> None:
         torch.nn.functional.silu(torch.ones(2))
 
 
+def test_a_random_call_for_the_host_is_no_leak() -> None:
+    mode, generator = ed.EagerDecompMode(ed.core_aten()), torch.Generator()
+    for _ in range(2):  # the second time too, when the mode has counted such a call before
+        with _in_mode(mode, ed.core_aten()):
+            torch.randint(0, 9, (2,), generator=generator)
+    narrower = ed.core_aten() - ["aten.sigmoid"]
+
+    def draw_and_leak() -> None:
+        with _in_mode(mode, narrower):
+            torch.randint(0, 9, (2,), generator=generator)
+            torch.nn.functional.silu(torch.ones(2))
+
+    with pytest.raises(_Leaked, match=r"^aten.sigmoid.default$"):
+        draw_and_leak()
+
+
 class _Silu(torch.testing._internal.common_utils.TestCase):
     __test__ = False
 
