@@ -326,7 +326,7 @@ def _rules(op: OpOverload, *, sparse: bool = False) -> tuple[Rule, ...]:
 
 
 def _is_ours(rule: Rule) -> bool:
-    return rule in tuple(our_rules(rule.op))
+    return rule in our_rules(rule.op)
 
 
 def _example(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

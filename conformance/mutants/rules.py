@@ -59,8 +59,12 @@ def planted(broken: BrokenRule) -> Iterator[None]:
 
     if not list(rules_of(op, "own")):
         raise LookupError(f"{op} has no rule of ours to break")
-    with mock.patch.object(decomps, "_rules_of", with_fault):
-        yield
+    try:
+        with mock.patch.object(decomps, "_rules_of", with_fault):
+            decomps.our_rules.cache_clear()
+            yield
+    finally:
+        decomps.our_rules.cache_clear()
 
 
 def _with_fault(op: OpOverload, rules: tuple[Rule, ...], fault: Fault) -> Rule:

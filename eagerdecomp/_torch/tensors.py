@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -74,6 +75,7 @@ _LAZY_KEYS = (
 _ExcludeKey = private("torch._C._SetExcludeDispatchKeyGuard", "lazy bits")
 
 
+@functools.cache
 def lazy_bits_seen_by_kernels(op: OpOverload) -> tuple[str, ...]:
     """Return the `Tensor` methods of the lazy bits (conj, neg, zero-tensor) that reach this op's kernels unresolved.
 

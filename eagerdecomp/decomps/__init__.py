@@ -73,8 +73,9 @@ def _holding(rule: Rule) -> Rule:
     return replace(rule, around=functools.partial(holding, name)) if rule.linked else replace(rule, fn=holding(name, rule.fn))
 
 
-def our_rules(op: OpOverload) -> Iterator[Rule]:
-    """Yield the library's rules for an op, in the order in which they are tried.
+@functools.cache
+def our_rules(op: OpOverload) -> tuple[Rule, ...]:
+    """Return the library's rules for an op, in the order in which they are tried.
 
     Rules written by hand come first. A rule derived from the schema follows, for foreach, in-place and ``out=`` ops. The last ones
     are for sets of prims (source ``prims``) and for sets without some Core ATen ops (source ``small``). Rules for ops of other
@@ -82,13 +83,8 @@ def our_rules(op: OpOverload) -> Iterator[Rule]:
     """
     if op.namespace in LIBRARIES:
         _import_library(op.namespace)
-        yield from library_rules(op)
-    yield from _rules_of(op, "own")
-    yield from foreach.rules_for(op)
-    yield from inplace_and_out.rules_for(op)
-    yield from fsdp_copies.rules_for(op)
-    yield from _rules_of(op, "prims")
-    yield from _rules_of(op, "small")
+    derived = [*foreach.rules_for(op), *inplace_and_out.rules_for(op), *fsdp_copies.rules_for(op)]
+    return (*library_rules(op), *_rules_of(op, "own"), *derived, *_rules_of(op, "prims"), *_rules_of(op, "small"))
 
 
 @functools.cache

@@ -36,6 +36,7 @@ def tensor_positions(op: OpOverload) -> tuple[int, ...]:
     return tuple(number for number, one in enumerate(arguments) if one.kind == "Tensor" and not (one.is_list or one.kwarg_only))
 
 
+@functools.cache
 def scalar_positions(op: OpOverload, *, kernel: bool, of_user: bool) -> tuple[int, ...]:
     """Return the positions of tensor arguments at which a handler must convert Python scalars to tensors.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from eagerdecomp._torch.ops import op_called
 
 __all__ = [
@@ -102,6 +104,7 @@ SPARSE_OPS = SPARSE_FACTORIES | frozenset(
 HOST_OPS = frozenset({"aten.from_file.default"})
 
 
+@functools.cache
 def is_passthrough_name(name: str) -> bool:
     """Return whether the op with this name (``"aten.add.Tensor"``) computes nothing, so that it runs natively on every set."""
     return name.partition(".")[0] in PASSTHROUGH_NAMESPACES or name in PASSTHROUGH_OPS or name in SPARSE_OPS or name in HOST_OPS

@@ -92,6 +92,21 @@ class OpFacts(UnstatedFacts):
         return tuple([_argument(argument) for argument in self._op._schema.arguments])
 
     @functools.cached_property
+    def takes_tensors(self) -> bool:
+        """Whether an argument is a tensor or a list of tensors."""
+        return any(one.holds_tensors for one in self.arguments)
+
+    @functools.cached_property
+    def takes_tensor_lists(self) -> bool:
+        """Whether an argument is a list of tensors."""
+        return any(one.holds_tensors and one.is_list for one in self.arguments)
+
+    @functools.cached_property
+    def takes_named_tensors(self) -> bool:
+        """Whether a tensor, or a list of tensors, is a keyword-only argument."""
+        return any(one.holds_tensors and one.kwarg_only for one in self.arguments)
+
+    @functools.cached_property
     def is_elementwise(self) -> bool:
         """Whether each element of the single result depends only on scalars and on the elements of tensors at its position."""
         returns, arguments = self._op._schema.returns, self.arguments

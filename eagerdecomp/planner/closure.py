@@ -177,7 +177,6 @@ class Costs:
         passes: returns whether an op outside the set is a passthrough op, at no cost.
         without: the keys of rules that the set does not use.
         changed: returns whether a rule, by its op and key, has changed since it was recorded.
-        closed: the keys of rules that are known to close for some calls, so that their footprints need not be read.
         unrecorded: the ops with a rule that the footprints lack, so that they may close though none of their recorded calls does.
         price: returns the cost of one call of a kernel.
     """
@@ -190,14 +189,12 @@ class Costs:
         without: Set[str] = frozenset(),
         changed: Callable[[str, str], bool] = lambda op, key: False,
         price: Callable[[str], float] = lambda op: 1.0,
-        closed: Set[str] = frozenset(),
         unrecorded: Set[str] = frozenset(),
     ) -> None:
         self._footprints = footprints
         self._without = without
         self._changed = changed
         self._passes = passes
-        self._closed_rules = closed
         self._unrecorded = unrecorded
         self._supported = supported
         #: Final costs. Two threads may compute the cost of one op at the same time; their results are equal.
@@ -229,10 +226,6 @@ class Costs:
             return (1 if self._changed(op, key) or self._may_close(op, key) else 3, math.inf)
         return (0 if len(closed) == len(costs) else 2, closed[0])
 
-    def has_no_route(self, op: str, key: str) -> bool:
-        """Return whether `rank_of_rule` ranks the rule last: it has recorded calls, and none closes."""
-        return key not in self._closed_rules and self.rank_of_rule(op, key)[0] == 3
-
     def may_open(self, op: str, kernels: Iterable[str]) -> list[str]:
         """Return the kernels that may give an op without a route one, by its recorded calls; else all."""
         kernels = list(kernels)
@@ -242,7 +235,7 @@ class Costs:
         return [kernel for kernel in kernels if kernel not in clauses or op in closure.enabled_by([kernel])]
 
     def _with(self, supported: frozenset[str], price: Callable[[str], float], unrecorded: Set[str]) -> Costs:
-        return Costs(self._footprints, supported, self._passes, self._without, self._changed, price, self._closed_rules, unrecorded)
+        return Costs(self._footprints, supported, self._passes, self._without, self._changed, price, unrecorded)
 
     @functools.cached_property
     def _hopeful(self) -> Costs:

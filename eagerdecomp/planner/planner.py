@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, overload
 
 import torch
 
-from eagerdecomp._torch.ops import OpOverload, builtin, canonical, is_absent, op_called, silence_storage_warning
+from eagerdecomp._torch.ops import OpOverload, builtin, canonical, op_called, silence_storage_warning
 from eagerdecomp.decomps import families, our_rules, small_ops, sparse_rule
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
@@ -35,9 +35,9 @@ __all__ = ["SIZES", "Decision", "Planner", "planner_of", "shipped_costs"]
 #: The sizes, in numbers of elements, at which routes are compared by cost.
 SIZES = (16, 256, 4096, 65_536, 1_048_576, 16_777_216)
 
-#: Keys of library rules. If an op's first rule has one of these keys, some of its recorded calls decompose to Core ATen (a test
-#: checks this). On Core ATen the planner thus need not read the file of footprints (the ops that each rule calls).
-_CLOSED_ON_CORE = frozenset({"own", "own-linked", "schema", "schema-linked"})
+#: Sources of library rules. If an op's first rule has one of these sources, some of its recorded calls decompose to Core ATen (a
+#: test checks this). On Core ATen the planner thus need not read the file of footprints (the ops that each rule calls).
+_CLOSED_ON_CORE = ("own", "schema")
 #: Core ATen has more ops than this on each torch release, so a smaller set cannot contain it.
 _FEWER_THAN_CORE = 150
 
@@ -132,7 +132,7 @@ class Planner:
         self,
         backend: Backend,
         user: Mapping[OpOverload, Rule],
-        ours: Callable[[OpOverload], Iterable[Rule]],
+        ours: Callable[[OpOverload], Sequence[Rule]],
         shipped: Callable[[OpOverload], Iterable[Rule]],
         costs: Callable[[OpSet], Costs],
     ) -> None:
@@ -140,12 +140,18 @@ class Planner:
         self._user = user
         self._ours = ours
         self._shipped = shipped
-        self._costs = costs
+        self._costs_on = costs
+        self._holds_core = _holds_core(backend.ops)
+        self._has_predicates = backend.ops.has_predicates
         self._decisions: dict[OpOverload, Decision] = {}
         self._has_prims = any(op.namespace == "prims" for op in backend.ops)
         self._typed = backend if backend.dtypes is not None else None
         self._float64 = backend.dtypes is None or torch.float64 in backend.dtypes
         self._uint8 = backend.dtypes is None or torch.uint8 in backend.dtypes
+
+    @functools.cached_property
+    def _costs(self) -> Costs:
+        return self._costs_on(self.backend.ops)
 
     @property
     def has_user_rules(self) -> bool:
@@ -169,9 +175,10 @@ class Planner:
         """Return the decision for an op. It depends only on the rules, the op set and the version of torch."""
         decision = self._decisions.get(op)
         if decision is None:
-            first = canonical(op) if isinstance(op, OpOverload) else op
-            silence_storage_warning(first)
-            decision = self._decisions[op] = self._decide(first)
+            decision = (
+                self._decide(canonical(op)) if isinstance(op, OpOverload) else Decision(None, None, False, ())
+            )  # an `AbsentOp`
+            self._decisions[op] = decision
         return decision
 
     def sparse_rule(self, op: OpOverload) -> Rule | None:
@@ -186,7 +193,7 @@ class Planner:
         by_name = {str(kernel): kernel for kernel in kernels}
         if self._user:
             return list(by_name.values())
-        return [by_name[name] for name in self._costs(self.backend.ops).may_open(str(op), by_name)]
+        return [by_name[name] for name in self._costs.may_open(str(op), by_name)]
 
     def decide_for_fakes(self, op: OpOverload) -> Decision:
         """Return the decision for fake tensors: torch's kernel replaces the backend's, which cannot compute with them."""
@@ -194,8 +201,8 @@ class Planner:
         return found if found.kernel is None else found._replace(kernel=builtin(op))
 
     def _decide(self, op: OpOverload) -> Decision:
-        if is_absent(op):
-            return Decision(None, None, False, ())
+        if op.namespace == "prims":
+            silence_storage_warning(op)
         ops = self.backend.ops
         facts = facts_of(op)
         supported = op in ops and (facts.reads_workspace_of or op) in ops
@@ -204,7 +211,7 @@ class Planner:
         kernel = self.backend.kernels.get(op) or builtin(op) if supported else None
         if kernel is not None and facts.is_random and not is_composite(op):
             kernel = drawing_in_turn(kernel)
-        when = ops.predicate(op) if supported else None
+        when = ops.predicate(op) if supported and self._has_predicates else None
         if supported and when is None:
             return Decision(kernel, None, False, (), self._typed)
         name = str(op)
@@ -219,11 +226,12 @@ class Planner:
 
     def _rules(self, op: OpOverload, name: str) -> Sequence[Rule]:
         """Return the rules for an op in order. If a library rule is first for sure, the others are ranked only when needed."""
-        ours = iter(self._our_rules(op))
-        first = next(ours, None)
+        ours = self._our_rules(op)
         # A library rule that `_ranked` puts first, whatever the other rules are: a hand-written rule, or the library's only rule.
-        goes_first = first is not None and first.source not in _LAST_SOURCES and (first.source == "own" or next(ours, None) is None)
-        if first is None or not goes_first or self._costs(self.backend.ops).has_no_route(name, first.key):
+        if not ours or ours[0].source in _LAST_SOURCES or (ours[0].source != "own" and len(ours) > 1):
+            return self._ranked(op, name)
+        first = ours[0]
+        if not (self._holds_core and first.source in _CLOSED_ON_CORE) and self._costs.rank_of_rule(name, first.key)[0] == 3:
             return self._ranked(op, name)
         if not first.linked and self._equals_a_prim(name):
             return self._ranked(op, name)
@@ -232,16 +240,18 @@ class Planner:
             (first,), functools.cache(lambda: tuple(rule for rule in self._ranked(op, name) if rule.where != first.where))
         )
 
-    def _our_rules(self, op: OpOverload) -> list[Rule]:
+    def _our_rules(self, op: OpOverload) -> Sequence[Rule]:
         """Return the library's rules for an op.
 
         For a backend without float64, they compute in float32. If a predicate may refuse float64, a rule that uses float64 is
         followed by its form in float32, for calls in which the first form has no route.
         """
-        found = [rule for rule in self._ours(op) if rule.source != "prims" or self._has_prims]
+        found = self._ours(op)
+        if not self._has_prims:
+            found = [rule for rule in found if rule.source != "prims"]
         if not self._float64:
             return [_without_float64(rule) for rule in found]
-        if not self.backend.ops.has_predicates:
+        if not self._has_predicates:
             return found
         return [form for rule in found for form in ((rule, _in_float32(rule)) if uses_wide_dtype(rule.fn) else (rule,))]
 
@@ -253,15 +263,15 @@ class Planner:
         """
         if not self._has_prims:
             return False
-        costs = self._costs(self.backend.ops)
+        costs = self._costs
         closed, kernels = min(costs.rank_of_rule(name, "own"), costs.rank_of_rule(name, "own-linked"))
         return closed == 0 and math.isfinite(kernels) and costs.rank_of_rule(name, "table") == (0, 1.0)
 
     def _ranked(self, op: OpOverload, name: str) -> tuple[Rule, ...]:
-        ours, shipped = self._our_rules(op), list(self._shipped(op))
-        if len(ours) + len(shipped) < 2:
-            return (*ours, *shipped)
-        costs = self._costs(self.backend.ops)
+        ours, rules = self._our_rules(op), (*self._our_rules(op), *self._shipped(op))
+        if len(rules) < 2:
+            return rules
+        costs = self._costs
 
         def rank(rule: Rule) -> tuple[int, int, float]:
             # `closed` is 0 if all recorded calls are closed, 1 if that is unknown, 2 if some are, 3 if none is
@@ -277,15 +287,15 @@ class Planner:
                 return (0 if closed < 3 else closed, 0, 0.0 if rule.source == "own" else kernels)
             return (closed, 1, kernels)
 
-        return tuple(sorted(ours + shipped, key=rank))  # stable: among equal ranks, the most reliable rule is first
+        return tuple(sorted(rules, key=rank))  # stable: among equal ranks, the most reliable rule is first
 
     def _ranked_by_cost(self, op: OpOverload, name: str) -> tuple[Rule, ...]:
         """Return the rules by measured cost. If the best one depends on the size, a rule that chooses at each call comes first."""
-        ours, shipped = self._our_rules(op), list(self._shipped(op))
+        ours, rules = self._our_rules(op), (*self._our_rules(op), *self._shipped(op))
         price = self.backend.costs
-        if len(ours) + len(shipped) < 2 or price is None:
-            return (*ours, *shipped)
-        by_count = self._costs(self.backend.ops)
+        if len(rules) < 2 or price is None:
+            return rules
+        by_count = self._costs
         order_by_size = []
         for size in SIZES:
             costs = by_count.priced(functools.partial(_price, price, size))
@@ -297,7 +307,7 @@ class Planner:
                     return (0 if closed < 3 else closed, int(rule.source == "schema"), seconds)
                 return (closed, 2, seconds)
 
-            order_by_size.append(tuple(sorted(ours + shipped, key=rank)))
+            order_by_size.append(tuple(sorted(rules, key=rank)))
         first = tuple(order[0] for order in order_by_size)
         if len(set(first)) == 1:
             return order_by_size[-1]
@@ -378,9 +388,8 @@ def shipped_costs(ops: OpSet) -> Costs:
     """Return the cost of each route on an op set, from the shipped footprints."""
     has_prims = any(op.namespace == "prims" for op in ops)
     without = frozenset() if has_prims else frozenset({"prims", "prims-linked"})
-    closed = _CLOSED_ON_CORE if _holds_core(ops) else frozenset()
     names = frozenset(map(str, ops))
-    return Costs(load_footprints(), names, is_passthrough_name, without, is_changed, closed=closed, unrecorded=small_ops())
+    return Costs(load_footprints(), names, is_passthrough_name, without, is_changed, unrecorded=small_ops())
 
 
 def _holds_core(ops: OpSet) -> bool:

@@ -147,7 +147,7 @@ def changed_rules(op: str, hashes: Mapping[str, str]) -> tuple[set[str], tuple[R
         The keys of recorded rules that changed or are gone, and the rules as they are now.
     """
     found = op_named(op)
-    rules = () if found is None else tuple(our_rules(found))
+    rules = () if found is None else our_rules(found)
     changed = tuple(rule for rule in rules if hashes.get(rule.key) != code_hash(rule))
     return hashes.keys() - {rule.key for rule in rules if rule not in changed}, changed
 

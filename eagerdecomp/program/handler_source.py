@@ -72,7 +72,8 @@ def program_handler(
         _blocks(op, how, large),
         _lookup(op, guards, everything),
     ]
-    return _generated(f"key of {op}", how, lookup, f"_program({', '.join(tensors)})", given, errors=on_error is not None)
+    code = _source(f"key of {op}", how, lookup, f"_program({', '.join(tensors)})", errors=on_error is not None)
+    return _executed(code, given)
 
 
 def rule_handler(
@@ -102,10 +103,20 @@ def rule_handler(
         in_blocks: see `program_handler`; used only together with `usual`.
         large: see `program_handler`.
     """
-    given: dict[str, Any] = {"_run": run, "_next_rules": next_rules, "_on_error": on_error, "_with_bits": with_bits, "_rest": rest}
-    given |= {"_in_blocks": in_blocks, "_single": torch.float32, "_double": torch.float64}
-    how = _parameters(op, everything=bool(usual), tensors=with_bits is not None, given=given)
-    guards = [[f"if {_any_bits(op)}:", f"    return _with_bits({how.passed})"]] if with_bits is not None else []
+    parts = (next_rules is not None, on_error is not None, with_bits is not None)
+    code, given = _rule_source(op, *parts, usual, ones, large)
+    given = {**given, "_run": run, "_next_rules": next_rules, "_on_error": on_error, "_with_bits": with_bits, "_rest": rest}
+    return _executed(code, {**given, "_in_blocks": in_blocks})
+
+
+@functools.cache
+def _rule_source(
+    op: OpOverload, declines: bool, errors: bool, bits: bool, usual: tuple[int, ...], ones: bool, large: int
+) -> tuple[CodeType, dict[str, Any]]:
+    """Return the code of a `rule_handler`, and its global names that depend on the op only."""
+    given: dict[str, Any] = {"_single": torch.float32, "_double": torch.float64}
+    how = _parameters(op, everything=bool(usual), tensors=bits, given=given)
+    guards = [[f"if {_any_bits(op)}:", f"    return _with_bits({how.passed})"]] if bits else []
     call = f"_run({how.passed})"
     if usual:
         first, *more = (how.names[at] for at in usual)
@@ -117,7 +128,7 @@ def rule_handler(
             tests += [f"1 not in {first}.shape"]
         guards.append(_blocks(op, how, large))
         call = f"{call} if {' and '.join(tests)} else _rest({how.passed})"
-    return _generated(f"handler of {op}", how, guards, call, given, declines=next_rules is not None, errors=on_error is not None)
+    return _source(f"handler of {op}", how, guards, call, declines=declines, errors=errors), given
 
 
 class _Parameters(NamedTuple):
@@ -159,24 +170,16 @@ def _parameters(op: OpOverload, *, everything: bool, tensors: bool, given: dict[
     return _Parameters(names, ", ".join(filter(None, [*taken, *others])), ", ".join(passed), call)
 
 
-def _generated(
-    name: str,
-    how: _Parameters,
-    guards: Iterable[Sequence[str]],
-    call: str,
-    given: dict[str, Any],
-    *,
-    declines: bool = False,
-    errors: bool,
-) -> _Handler:
-    """Return the handler that tests these guards in order, and then makes the call.
+def _source(
+    name: str, how: _Parameters, guards: Iterable[Sequence[str]], call: str, *, declines: bool = False, errors: bool
+) -> CodeType:
+    """Return the code of the handler that tests these guards in order, and then makes the call.
 
     Args:
         name: what a traceback shows as the file.
         how: its parameters.
         guards: the lines of each guard. They may return.
         call: the call.
-        given: global names of the source -> values.
         declines: whether the call may return NotImplemented; then ``_next_rules`` run it.
         errors: whether to catch errors and return ``_on_error(error, args, kwargs)`` instead.
     """
@@ -187,8 +190,13 @@ def _generated(
         body = ["try:", *(f"    {line}" for line in body), "except Exception as _error:"]
         body += [f"    return _on_error(_error, {how.call})"]
     lines = [f"def handler({how.taken}):", *(line for guard in guards for line in guard), *body]
+    return _compiled("\n    ".join(lines) + "\n", name)
+
+
+def _executed(code: CodeType, given: dict[str, Any]) -> _Handler:
+    """Return the handler that a code defines; `given` are the values of its global names."""
     namespace = {**NAMES, **given, "__name__": __name__}
-    exec(_compiled("\n    ".join(lines) + "\n", name), namespace)
+    exec(code, namespace)
     namespace["_handler"] = namespace["handler"]
     return namespace["_handler"]  # type: ignore[no-any-return]
 

@@ -91,15 +91,15 @@ def link(fn: _T, call: RunnerOf) -> _T:
 
 
 def link_with_rest(
-    fn: Callable[..., Any], rest: Callable[..., Any], call: RunnerOf
+    fn: Callable[..., Any], make_rest: Callable[[], Callable[..., Any]], call: RunnerOf
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Link `fn` now, and `rest`, which calls `fn`, when it is first called. Return both."""
+    """Link `fn` now, and the function that `make_rest` returns, which calls `fn`, when it is first called. Return both."""
     linker, made = _Linker(call), None
 
     def run(*args: Any, **kwargs: Any) -> Any:
         nonlocal made
         if made is None:
-            made = linker.value(rest)
+            made = linker.value(make_rest())
         return made(*args, **kwargs)
 
     return linker.value(fn), run
@@ -245,7 +245,9 @@ class _Linker:
         return run
 
     def _function(self, fn: FunctionType) -> FunctionType:
-        names = _names(fn)
+        names = _trees.get(fn.__code__)
+        if names is None:
+            names = _trees[fn.__code__] = _names(fn)
         named: dict[str, Any] = dict(fn.__globals__) if names else fn.__globals__
         cells = tuple(CellType() for _ in fn.__closure__ or ())
         made = FunctionType(fn.__code__, named, fn.__name__, None, cells or None)
@@ -288,15 +290,12 @@ class _Linker:
         if isinstance(value, ModuleType) and not isinstance(value, OpNamespace):
             made.__dict__.update(value.__dict__)
         for name, below in tree.items():
-            setattr(made, name, self._named(_attribute(value, name), below, f"{path}.{name}"))
+            if isinstance(value, (OpNamespace, OpOverloadPacket)) and not hasattr(value, name):
+                one: Any = AbsentOp(f"{path_of(value)}.{name}")  # a packet or an overload that this torch lacks
+            else:
+                one = getattr(value, name)
+            setattr(made, name, self._named(one, below, f"{path}.{name}"))
         return made
-
-
-def _attribute(value: OpNamespace | OpOverloadPacket | ModuleType, name: str) -> Any:
-    """Return an attribute that a rule reads; an `AbsentOp` for a packet or an overload that this torch lacks."""
-    if isinstance(value, (OpNamespace, OpOverloadPacket)) and not hasattr(value, name):
-        return AbsentOp(f"{path_of(value)}.{name}")
-    return getattr(value, name)
 
 
 #: Attribute that code reads of a name -> the attributes that it reads of that attribute.
@@ -307,16 +306,12 @@ _trees: dict[CodeType, _Tree] = {}
 
 def _names(fn: FunctionType) -> _Tree:
     """Return the global names through which a function reads overloads, with the attributes that it reads of them."""
-    known = _trees.get(fn.__code__)
-    if known is not None:
-        return known
     tree: _Tree = {}
     for chain in name_chains(fn.__code__):
         if chain[0] in fn.__globals__ and _chain_refers_to_overload(fn.__globals__[chain[0]], chain[1:], {}):
             node = tree
             for name in chain:
                 node = node.setdefault(name, {})
-    _trees[fn.__code__] = tree
     return tree
 
 

@@ -166,8 +166,8 @@ class Rule:
             formula = run = link(self.fn, call)
         else:
             call(CAST)  # without a route for it the rule has none; all else of `computed` is linked when such a call arrives
-            formula, run = link_with_rest(self.fn, computed(self.compute, self.fn), call)
-        return Bound(self._around(formula), self._around(run))
+            formula, run = link_with_rest(self.fn, functools.partial(computed, self.compute, self.fn), call)
+        return Bound(formula, run) if self.around is None else Bound(self.around(formula), self.around(run))
 
     def _dispatched(self, fused: bool) -> Callable[..., Any]:
         """Return the rule with each op called through the dispatcher; rebound at each call if binding would cache constants."""
@@ -193,11 +193,7 @@ class Rule:
     def _plain(self) -> Callable[..., Any]:
         if not self.linked:
             return self.fn
-        if self.compute is None:
-            return self._around(self.fn)
-        return self._around(computed(self.compute, self.fn))
-
-    def _around(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        run = self.fn if self.compute is None else computed(self.compute, self.fn)
         return run if self.around is None else self.around(run)
 
     def has_effects(self, *args: Any, **kwargs: Any) -> bool:

@@ -105,23 +105,19 @@ class Engine:
         self.on_unsupported = on_unsupported
         self.cache = cache if cache is not None else shared_cache(owner)
         self.planner = planner_of(backend, user.values(), fakes=fakes)
-        self._watch = watch
         self._fakes = fakes
         self._engine_for_fakes: Engine | None = None
         self._make_engine_for_fakes = functools.partial(
             Engine, backend, user.values(), ProgramCache(), on_unsupported, watch, fakes=True
         )
         self._zeros = Zeros(self._swap, lambda op: self.runtime.nested(op).run)
-        self.runtime = Runtime(self.planner, self.cache, owner, self._watched, host_random=host_random == "native")
+        noted = {EFFICIENT_ZEROS: self._zeros.noted}
+        self.runtime = Runtime(self.planner, self.cache, owner, watch, noted, host_random=host_random == "native")
         self._warned: set[OpOverload] = set()
         self._unroutable: dict[OpOverload, dict[Any, NoRoute]] = {}
         self._gaps: dict[Gap, None] = {}  # gaps of calls so far, in order
         self.on_no_route: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
         self.may_fall_back = True
-
-    def _watched(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
-        watched = run if self._watch is None else self._watch(op, run)
-        return watched if op is not EFFICIENT_ZEROS else lambda *args, **kwargs: self._zeros.noted(watched(*args, **kwargs))
 
     def _swap(self, op: OpOverload, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         self.runtime.entry(op).wrap(around)

@@ -39,6 +39,7 @@ class Entry:
             them.
         lists: whether an argument is a list of tensors.
         on_sparse: `sparse` without wrappers; a change takes effect at the next `use`.
+        sparse_linked: the op's sparse rule, or what else runs sparse calls; None before the first such call.
         wrappers: functions that wrap a handler, innermost first. They are called again for each new handler, so what they return
             holds no state of its own.
     """
@@ -46,7 +47,7 @@ class Entry:
     __slots__ = (
         *("_handler", "on_sparse", "bypassed", "calls", "data_read", "decision", "declined", "direct", "fell_back"),
         *("host_random", "last_miss", "lists", "makes_tensors", "misses", "of_user", "op", "other_numbers", "routeless", "run"),
-        *("seen", "shapes_only", "sparse", "why_bypassed", "wrappers"),
+        *("seen", "shapes_only", "sparse", "sparse_linked", "why_bypassed", "wrappers"),
     )
 
     def __init__(self, op: OpOverload, decision: Decision, *, of_user: bool) -> None:
@@ -58,7 +59,8 @@ class Entry:
         self.wrappers: list[Callable[[Handler], Handler]] = []
         self.sparse: Handler | None = None
         self.on_sparse: Handler | None = None
-        self.lists = any(one.holds_tensors and one.is_list for one in facts_of(op).arguments)
+        self.sparse_linked: Handler | None = None
+        self.lists = facts_of(op).takes_tensor_lists
         self.calls = self.misses = self.bypassed = self.fell_back = 0
         self.declined = 0  # calls that a predicate left to the rules
         self.host_random = 0  # random calls of data loading code and with own generators, run natively

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence, Set
 from typing import Any, TypeAlias
 
 from eagerdecomp._torch.ops import OpOverload, builtin
-from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
 from eagerdecomp.ops.backend import Kernel
 from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.schema import arguments_of, call_of
@@ -68,7 +67,7 @@ def linked_rule(
     op: OpOverload,
     rule: Rule,
     bound: Bound,
-    with_bits: Handler,
+    with_bits: Handler | None,
     next_rules: Handler,
     on_error: OnError | None,
     in_blocks: InBlocks,
@@ -80,22 +79,21 @@ def linked_rule(
         op: the overload.
         rule: the linked rule.
         bound: the rule with its kernels bound.
-        with_bits: runs calls with conj, neg or zero-tensor bits, which the rule's kernels would see.
+        with_bits: runs calls with conj, neg or zero-tensor bits; None if the rule's kernels see none.
         next_rules: run calls for which the rule returns NotImplemented.
         on_error: handles errors; None within another linked rule, which handles them.
         in_blocks: runs calls of an elementwise op on large tensors.
         used: the ops that the rule calls.
     """
-    bits = not rule.keeps_lazy_bits and bool(lazy_bits_seen_by_kernels(op))
     how, declines = rule.compute, rule.compute is not None or may_decline(rule.fn)
-    if not bits and not declines and on_error is None:
+    if with_bits is None and not declines and on_error is None:
         return bound.run
     return rule_handler(
         op,
         bound.formula,
         next_rules=next_rules if declines else None,
         on_error=on_error,
-        with_bits=with_bits if bits else None,
+        with_bits=with_bits,
         rest=bound.run,
         usual=() if how is None else how.operands,
         ones=how is not None and how.layout is not None,

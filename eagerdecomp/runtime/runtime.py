@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import torch
 
 from eagerdecomp._torch.dispatcher import accepts_scalars
 from eagerdecomp._torch.ops import OpOverload, builtin, canonical, op_called
+from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
 from eagerdecomp.eager.generators import drawing_in_turn, is_own
 from eagerdecomp.eager.random_numbers import same_numbers
 from eagerdecomp.eager.scalar_tensors import accepting_scalars, scalar_positions, tensor_positions
@@ -37,7 +39,7 @@ from eagerdecomp.runtime.collectives import Callbacks
 from eagerdecomp.runtime.entry import Entry, Handler
 from eagerdecomp.runtime.handlers import InBlocks, cached_program, guarded_kernel, kernel, linked_rule, unroutable
 from eagerdecomp.runtime.record_call import MissPath, any_tensor, noting_errors
-from eagerdecomp.runtime.sparse_calls import SPARSE_LAYOUTS, any_sparse, by_name, sparse_handler, takes_sparse
+from eagerdecomp.runtime.sparse_calls import SPARSE_FACTORIES, SPARSE_LAYOUTS, any_sparse, by_name, sparse_handler, takes_sparse
 
 __all__ = ["Runtime", "Watch"]
 
@@ -72,6 +74,7 @@ class Runtime:
         cache: stores recorded programs.
         owner: identifies the backend and the rules, on which programs depend.
         watch: wraps the handler of each op that the user's program calls.
+        noted: op -> a function that gets each result of the op to the user's program, and returns the one to use.
         host_random: whether draws for the host run random ops outside the set natively.
     """
 
@@ -81,11 +84,12 @@ class Runtime:
         cache: ProgramCache,
         owner: Hashable,
         watch: Watch | None = None,
+        noted: Mapping[OpOverload, Callable[[Any], Any]] = MappingProxyType({}),
         *,
         host_random: bool = False,
     ) -> None:
         self.planner = planner
-        self._watch = watch
+        self._watch, self._noted = watch, noted
         self._host_random = host_random
         self.cache = cache
         #: Whether calls of the user's program may have tensors of other devices than the backend's.
@@ -103,43 +107,59 @@ class Runtime:
 
     # -- op -> entry ----------------------------------------------------------------------------------------------
 
-    def entry(self, op: OpOverload) -> Entry:
-        """Return the entry of an op that the user's program calls."""
-        return self._entry(self.entries, op)
-
     def nested(self, op: OpOverload) -> Entry:
         """Return the entry of an op that a rule calls; it has counts of its own."""
         found = self._nested.get(builtin(op))
-        return found if found is not None else self._entry(self._nested, op)
+        return found if found is not None else self.entry(op, of_user=False)
 
-    def _entry(self, entries: dict[Callable[..., Any], Entry], op: OpOverload) -> Entry:
+    def entry(self, op: OpOverload, *, of_user: bool = True) -> Entry:
+        """Return the entry of an op that the user's program calls, or a rule."""
         called, op = op, canonical(op)
+        key, entries = builtin(op), self.entries if of_user else self._nested
         with self._lock:
-            entry = entries.get(builtin(op))
+            entry = entries.get(key)
             if entry is None:
-                entry = Entry(op, self.planner.decide(op), of_user=entries is self.entries)
+                entry = Entry(op, self.planner.decide(op), of_user=of_user)
                 decision = entry.decision
                 make = functools.partial(self._handler, entry)
-                torchs_own = entry.direct and decision.kernel in (None, builtin(op)) and decision.when is None
-                entry.makes_tensors = not torchs_own and not any(one.holds_tensors for one in facts_of(op).arguments)
+                torchs_own = entry.direct and decision.kernel in (None, key) and decision.when is None
+                entry.makes_tensors = not torchs_own and not facts_of(op).takes_tensors
                 checks = bool(self.planner.backend.kernels) and not torchs_own
                 entry.wrappers.extend(self._wrappers(entry))
                 entry.use(_checked_at_first(entry, make) if checks else make(kernel))
-                entries[builtin(op)] = entry
-            entries[builtin(called)] = entry
+                entries[key] = entry
+            if called is not op:
+                entries[builtin(called)] = entry
             return entry
 
     def _wrappers(self, entry: Entry) -> Iterator[Callable[[Handler], Handler]]:
-        """Yield the wrappers of an op's handler, innermost first. A wrapper that an op does not need returns the handler itself."""
-        op, device, of_user = entry.op, self.planner.backend.device_type, entry.of_user
+        """Yield the wrappers of an op's handler, innermost first."""
+        op, device, of_user, decision, facts = (
+            entry.op,
+            self.planner.backend.device_type,
+            entry.of_user,
+            entry.decision,
+            facts_of(entry.op),
+        )
+        if facts.is_random and not entry.direct:
+            yield lambda run: self._counting_random(op, decision, entry, run)
+        if not decision.passthrough and (facts.takes_named_tensors or str(op) in SPARSE_FACTORIES):
+            yield lambda run: run if entry.on_sparse is None else by_name(op, run, entry.on_sparse)
         if of_user:
             make: Handler = self._scalar_tensor
-            places = self._scalar_positions(entry)
+            places: tuple[int, ...] = ()
             if self.wrapped_numbers and not accepts_scalars(op):
                 places, make = tensor_positions(op), torch.scalar_tensor
+            elif not decision.passthrough:
+                by_kernel = decision.kernel is not None and decision.when is None
+                of_users = self.planner.backend.kernels.get(op, op) not in (op, builtin(op))
+                first = next(iter(decision.rules), None)
+                of_users = of_users or (first is not None and first.source == "user")
+                places = scalar_positions(op, kernel=by_kernel, of_user=of_users)
             if places:
                 yield lambda run: accepting_scalars(run, places, make)
-            yield lambda run: bump_versions(op, run, direct=entry.direct)
+            if facts.mutated:
+                yield lambda run: bump_versions(op, run, direct=entry.direct)
         else:
             if entry.direct:
                 own = self.planner.backend.kernels.get(op)
@@ -153,23 +173,20 @@ class Runtime:
         watch = self._watch
         if of_user and watch is not None:
             yield lambda run: watch(op, run)
+        note = self._noted.get(op) if of_user else None
+        if note is not None:
+            yield lambda run: lambda *args, **kwargs: note(run(*args, **kwargs))
 
     # -- sparse calls ----------------------------------------------------------------------------------------------
 
-    def _on_sparse(self, entry: Entry, run: Handler) -> Handler:
-        """Return the handler of calls in which a tensor is not strided, linked at its first call; `run` takes dense tensors."""
-        handler: Handler | None = None
-
-        def sparse(*args: Any, **kwargs: Any) -> Any:
-            nonlocal handler
-            if not any_sparse((*args, *kwargs.values())) and kwargs.get("layout") not in SPARSE_LAYOUTS:
-                return run(*args, **kwargs)  # such as a layout of MKLDNN
-            if handler is None:
-                with self._lock:
-                    handler = self._sparse_handler(entry) or run
-            return handler(*args, **kwargs)
-
-        return sparse
+    def _run_sparse(self, entry: Entry, run: Handler, *args: Any, **kwargs: Any) -> Any:
+        """Run a call in which a tensor is not strided. Its handler is linked at the first such call; `run` takes dense tensors."""
+        if not any_sparse((*args, *kwargs.values())) and kwargs.get("layout") not in SPARSE_LAYOUTS:
+            return run(*args, **kwargs)  # such as a layout of MKLDNN
+        if entry.sparse_linked is None:
+            with self._lock:
+                entry.sparse_linked = self._sparse_handler(entry) or run
+        return entry.sparse_linked(*args, **kwargs)
 
     def _sparse_handler(self, entry: Entry) -> Handler | None:
         """Return the handler of an op's sparse calls; None if the handler of dense calls takes them too.
@@ -197,15 +214,6 @@ class Runtime:
     def _scalar_tensor(self, value: Any, *, dtype: torch.dtype) -> Any:
         return self.nested(_SCALAR_TENSOR)(value, dtype=dtype)
 
-    def _scalar_positions(self, entry: Entry) -> tuple[int, ...]:
-        op, decision = entry.op, entry.decision
-        if decision.passthrough:
-            return ()
-        first = next(iter(decision.rules), None)
-        kernel = self.planner.backend.kernels.get(op, op)
-        of_user = kernel not in (op, builtin(op)) or (first is not None and first.source == "user")
-        return scalar_positions(op, kernel=decision.kernel is not None and decision.when is None, of_user=of_user)
-
     # -- op -> handler ---------------------------------------------------------------------------------------------
 
     def _handler(self, entry: Entry, kernel_of: KernelOf) -> Handler:
@@ -219,10 +227,9 @@ class Runtime:
                 run = unroutable(failure)
             finally:
                 del self._linking.ops[depth:]
-            if entry.decision.passthrough:
-                return run
-            entry.on_sparse = self._on_sparse(entry, run)
-            return by_name(entry.op, run, entry.on_sparse)
+            if not entry.decision.passthrough:
+                entry.on_sparse, entry.sparse_linked = functools.partial(self._run_sparse, entry, run), None
+            return run
 
     def _link(self, op: OpOverload, decision: Decision, entry: Entry, kernel_of: KernelOf, hooked: bool = True) -> Handler:
         """Return the handler of an op, with kernels from `kernel_of`; its counts are kept in `entry`.
@@ -240,7 +247,8 @@ class Runtime:
         if decision.passthrough:
             return self.callbacks.passing(op)
         if decision.kernel is not None and decision.when is None:
-            return typed_kernel(op, kernel_of(op, decision.kernel), self.planner.backend)
+            run = kernel_of(op, decision.kernel)
+            return run if decision.typed is None else typed_kernel(op, run, decision.typed)
         if op in self._linking.ops:
             raise NoRoute(op)
         depth = len(self._linking.ops)
@@ -253,11 +261,12 @@ class Runtime:
             decomposed = unroutable(failure)
         finally:
             del self._linking.ops[depth:]
-        if facts_of(op).is_random and (op is entry.op or decision.when is not None):
+        if facts_of(op).is_random and decision.when is not None:
             decomposed = self._counting_random(op, decision, entry, decomposed)
         if decision.kernel is None:
             return decomposed
-        run = typed_kernel(op, kernel_of(op, decision.kernel), self.planner.backend)
+        run = kernel_of(op, decision.kernel)
+        run = run if decision.typed is None else typed_kernel(op, run, decision.typed)
         return guarded_kernel(entry, op, run, decision, decomposed)
 
     def _is_kernel(self, op: OpOverload) -> bool:
@@ -294,15 +303,27 @@ class Runtime:
 
         return by_predicates if planner.backend.ops.has_predicates else handler
 
-    def _linked(
-        self, entry: Entry, next_rules: Handler, own: OpOverload, kernel_of: KernelOf, hooked: bool, op: OpOverload
-    ) -> Handler:
-        """Return the handler of an op that a linked rule of the op `own` calls."""
-        if op is own:
-            return next_rules
-        with self._lock:  # a rule may ask for a kernel while it runs, in any thread
-            run = self._link(op, self.planner.decide(op), entry, kernel_of, hooked)
-        return reporting(run, entry.count_read) if op is READ else run
+    def _runner_of(
+        self,
+        entry: Entry,
+        own: OpOverload,
+        next_rules: Handler,
+        kernel_of: KernelOf,
+        hooked: bool,
+        used: set[OpOverload],
+    ) -> RunnerOf:
+        """Return the function that links the ops which a rule of the op `own` calls. It adds them to `used`."""
+
+        def call(op: OpOverload) -> Handler:
+            used.add(op)
+            if op is own:
+                return next_rules
+            with self._lock:  # a rule may ask for a kernel while it runs, in any thread
+                run = self._link(op, self.planner.decide(op), entry, kernel_of, hooked)
+            return reporting(run, entry.count_read) if op is READ else run
+
+        call.is_kernel = self._is_kernel  # type: ignore[attr-defined]  # for `link.has_kernels`
+        return call
 
     def _decomposed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf, hooked: bool) -> Handler:
         hooked = hooked and self.planner.backend.compile is not None
@@ -313,15 +334,16 @@ class Runtime:
             # What a fused program replaces, and what its rule calls, is linked as without a hook.
             fused, inside = (False, False) if not hooked else _how_fused(rule)
             next_rules = self._next_rules(op, rules[number + 1 :], entry, kernel_of, inside)
-            call = functools.partial(self._linked, entry, next_rules, op, kernel_of, inside)
             used: set[OpOverload] = set()
             try:
-                bound = rule.bind(_collecting_ops(used, call, self._is_kernel))
+                bound = rule.bind(self._runner_of(entry, op, next_rules, kernel_of, inside, used))
             except NoRoute as failure:
                 attempts.append((rule, "", failure.without_frames()))
                 continue
             on_error = functools.partial(self._miss_path.on_error, entry, rules[number + 1 :]) if op is entry.op else None
-            with_bits = self._miss_path.run_with_bits(op, rules[number:], entry)
+            with_bits = None
+            if lazy_bits_seen_by_kernels(op) and not rule.keeps_lazy_bits:
+                with_bits = self._miss_path.run_with_bits(op, rules[number:], entry)
             run = linked_rule(op, rule, bound, with_bits, next_rules, on_error, self._in_blocks, used)
             if fused and self._several(used - {op}):
                 return self._recorded(op, rules[number:], entry, run)
@@ -439,17 +461,6 @@ def _checked_at_first(entry: Entry, make: Callable[[KernelOf], Handler]) -> Hand
         return result
 
     return first
-
-
-def _collecting_ops(bound: set[OpOverload], linked: RunnerOf, is_kernel: Callable[[OpOverload], bool]) -> RunnerOf:
-    """Wrap `linked` to add each op that a rule binds to `bound`. The attribute `is_kernel` is for `link.has_kernels`."""
-
-    def call(used: OpOverload) -> Handler:
-        bound.add(used)
-        return linked(used)
-
-    call.is_kernel = is_kernel  # type: ignore[attr-defined]
-    return call
 
 
 def _natively_on_host(entry: Entry, handler: Handler) -> Handler:

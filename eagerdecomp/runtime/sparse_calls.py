@@ -15,10 +15,18 @@ from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import has_computed_kernel
 from eagerdecomp._torch.ops import OpOverload, builtin, dispatcher_name, has_kernel
-from eagerdecomp.ops.schema import facts_of, tensors_in
+from eagerdecomp.ops.schema import tensors_in
 from eagerdecomp.rules.no_route import NoRoute
 
-__all__ = ["SPARSE_LAYOUTS", "any_sparse", "by_name", "raise_if_no_sparse_kernel", "sparse_handler", "takes_sparse"]
+__all__ = [
+    "SPARSE_FACTORIES",
+    "SPARSE_LAYOUTS",
+    "any_sparse",
+    "by_name",
+    "raise_if_no_sparse_kernel",
+    "sparse_handler",
+    "takes_sparse",
+]
 
 _Handler: TypeAlias = Callable[..., Any]
 
@@ -28,7 +36,7 @@ SPARSE_LAYOUTS = _COMPRESSED | {torch.sparse_coo}
 _KEYS = ("SparseCPU", "SparseCsrCPU")
 
 #: Factories: their argument `layout` decides whether the result is sparse.
-_FACTORIES = frozenset({"aten.empty.memory_format", "aten.zeros.default"})
+SPARSE_FACTORIES = frozenset({"aten.empty.memory_format", "aten.zeros.default"})
 
 
 def any_sparse(values: Iterable[Any]) -> bool:
@@ -51,11 +59,9 @@ def takes_sparse(op: OpOverload) -> bool:
 
 def by_name(op: OpOverload, run: _Handler, sparse: _Handler) -> _Handler:
     """Wrap a handler to run `sparse` for calls that are sparse by an argument which is passed by name: a tensor, or the layout."""
-    if str(op) in _FACTORIES:
+    if str(op) in SPARSE_FACTORIES:
         return lambda *args, **kwargs: (sparse if kwargs.get("layout") in SPARSE_LAYOUTS else run)(*args, **kwargs)
-    if any(one.holds_tensors and one.kwarg_only for one in facts_of(op).arguments):
-        return lambda *args, **kwargs: (sparse if any_sparse(kwargs.values()) else run)(*args, **kwargs)
-    return run
+    return lambda *args, **kwargs: (sparse if any_sparse(kwargs.values()) else run)(*args, **kwargs)
 
 
 def _has_sparse_kernel(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -61,7 +61,7 @@ def test_an_op_has_one_linked_and_one_recorded_rule_of_a_source_at_most() -> Non
 def test_rules_of_an_op_are_those_of_its_family_then_its_schemas_then_the_last_resort() -> None:
     order = {"own": 0, "schema": 1, "prims": 2, "small": 3}
     for _, rule in rules():
-        ours = list(our_rules(rule.op))
+        ours = our_rules(rule.op)
         if rule.source == "sparse":
             found = sparse_rule(rule.op)
             assert found is not None, rule.op

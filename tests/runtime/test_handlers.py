@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,11 +33,10 @@ def only_vectors(call: RunnerOf) -> Callable[..., Any]:
 
 @pytest.fixture
 def linked_silu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rules(op: OpOverload) -> Iterator[Rule]:
+    def rules(op: OpOverload) -> tuple[Rule, ...]:
         if op is aten.silu.default:
-            yield make_rule(op, Linkable(only_vectors))
-        elif op is OPAQUE:
-            yield Rule(op, lambda x: NotImplemented, "own", "declines every call")
+            return (make_rule(op, Linkable(only_vectors)),)
+        return (Rule(op, lambda x: NotImplemented, "own", "declines every call"),) if op is OPAQUE else ()
 
     monkeypatch.setattr("eagerdecomp.planner.planner.our_rules", rules)
 
@@ -61,8 +60,8 @@ def vectors_alone(call: RunnerOf) -> Callable[..., Any]:
 
 
 def test_a_call_that_a_linked_rule_declines_goes_to_the_next_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rules(op: OpOverload) -> Iterator[Rule]:
-        return iter([make_rule(op, Linkable(vectors_alone))]) if op is aten.silu.default else our_rules(op)
+    def rules(op: OpOverload) -> tuple[Rule, ...]:
+        return (make_rule(op, Linkable(vectors_alone)),) if op is aten.silu.default else our_rules(op)
 
     monkeypatch.setattr("eagerdecomp.planner.planner.our_rules", rules)
     vector, matrix = torch.arange(3.0), torch.arange(4.0).view(2, 2)
@@ -90,6 +89,10 @@ def test_a_wrapper_keeps_the_fast_handler_of_cached_programs() -> None:
         for _ in range(3):
             aten.unfold_copy.default(x, 0, 2, 1)
     assert [run.__name__ for run in ran] == ["first", "first", "handler"]
+    with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()) as counted:
+        for _ in range(3):
+            torch.poisson(x)
+    assert counted._entries[aten.poisson.default._op]._handler.__code__.co_filename == "<key of aten.poisson.default>"
 
 
 def test_a_traceback_shows_the_line_of_a_generated_handler() -> None:
