@@ -55,7 +55,7 @@ def with_eager_strides(fn: Callable[..., Any], wanted: Mapping[int, Wanted], *, 
         def run(*args: Any, **kwargs: Any) -> Any:
             result = fn(*args, **kwargs)
             first = args[0]
-            if result.__class__ is Tensor is first.__class__ and result.is_contiguous() and first.is_contiguous():
+            if result.__class__ is Tensor and isinstance(first, Tensor) and result.is_contiguous() and first.is_contiguous():
                 return result if 1 not in result.shape else strided(result, args)
             return strided(result, args)
 

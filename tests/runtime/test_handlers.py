@@ -129,6 +129,7 @@ def test_an_op_that_reads_offsets_gets_a_handler_with_them_in_its_key(monkeypatc
         (lambda x: x.copy_(x), []),
         (lambda x: torch.cat([x, x]), []),
         (lambda x: torch.arange(1, 4), ["handler", "_arange_start"]),
+        (lambda x: torch.addcmul(torch.nn.Parameter(x), x, x), ["handler", "run", "run"]),
     ],
 )
 def test_a_kernel_has_no_frame_and_a_linked_rule_has_one_around_it(call: Callable[[torch.Tensor], Any], frames: list[str]) -> None:
