@@ -111,10 +111,6 @@ def _all_of(tensor: Tensor) -> Tensor:
     return tensor.as_strided((count,), (1,), 0)
 
 
-def _set(draw: Draw) -> Call:
-    return Call([_tensor(draw)])
-
-
 def _target(draw: Draw, dtype: torch.dtype) -> Tensor:
     return tensor(draw, "target", dtype, draw.pick("target", ([0], [2, 3], [], [4])), ("ones",))
 
@@ -215,7 +211,7 @@ SPECS: dict[str, Spec] = {
     "aten.resize_.default": Spec(
         _resize, EXACT, refused=wrong_on_tensor([2, 3], *_WRONG_SIZES), any_values=True, check_results=_kept, properties=_placed(0)
     ),
-    "aten.set_.default": Spec(_set, EXACT, check_results=_let_go),
+    "aten.set_.default": Spec(_alone, EXACT, check_results=_let_go),
     "aten.set_.source_Tensor": Spec(_set_tensor, EXACT, properties=_placed(1)),
     "aten.set_.source_Storage": Spec(_set_storage, EXACT, properties=_placed(1)),
     "aten.set_.source_Storage_storage_offset": Spec(

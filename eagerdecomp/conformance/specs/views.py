@@ -14,6 +14,7 @@ from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, LAYOUTS, shape
 from eagerdecomp.conformance.spec import EXACT, Call, Fault, Property, Skip, Spec, TestedKernel
 from eagerdecomp.conformance.spec_arguments import dim_of, dims_of, wrong, wrong_on_tensor
 from eagerdecomp.eager.observe import leaves_of, observe
+from eagerdecomp.eager.strides import reach
 from eagerdecomp.eager.tolerance import same_bits
 
 __all__ = ["SPECS"]
@@ -45,18 +46,14 @@ def _as_strided(draw: Draw) -> Call:
     rank = draw.pick("rank", (2, 1, 3, 0, 4))
     sizes = [draw.pick("size", (2, 3, 1, 4, 0)) for _ in range(rank)]
     strides = [draw.pick("stride", (1, 2, 3, 0, 5, 7)) for _ in range(rank)]
-    while _span(sizes, strides) > room and any(strides):
+    while reach(sizes, strides) > room and any(strides):
         strides[strides.index(max(strides))] -= 1
-    if _span(sizes, strides) > room:
+    if reach(sizes, strides) > room:
         sizes = [*sizes, 0]
         strides = [*strides, 1]
-    left = max(0, room - _span(sizes, strides))
+    left = max(0, room - reach(sizes, strides))
     offset = draw.pick("offset", (None, 0, left, left // 2, "left out"))
     return Call([made, sizes, strides] if offset == "left out" else [made, sizes, strides, offset])
-
-
-def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
-    return 0 if 0 in sizes else 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
 
 
 def _diagonal(draw: Draw) -> Call:

@@ -17,7 +17,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.decomps.math.interpolation import in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
-from eagerdecomp.eager.layouts import as_contiguous, in_format_of
+from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_float, wide_of
@@ -354,34 +354,6 @@ def _by_vec(op: OpOverload, vec: OpOverload, flags: int) -> None:
         if len(scales) == 2 and all(scales) and all(int(size * scale) == count for size, scale, count in sizes):
             return vec(self, None, *corners, list(scales))
         return op(self, output_size, *rest)
-
-
-@rule("aten.upsample_nearest2d_backward.default")
-def _upsample_nearest2d_backward(
-    grad_output: Tensor,
-    output_size: Sequence[int],
-    input_size: Sequence[int],
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-) -> Any:
-    """Compute the gradient of upsampling by 2, 4 or 8: the ratio is exact, and each input element has a tile of the gradient."""
-    if len(output_size) != 2 or len(input_size) != 4 or list(grad_output.shape) != [*input_size[:2], *output_size]:
-        return NotImplemented
-    batch, channels, height, width = input_size
-    tall, wide = output_size[0] // (height or 1), output_size[1] // (width or 1)
-    if (
-        tall not in (2, 4, 8)
-        or wide not in (2, 4, 8)
-        or [height * tall, width * wide] != list(output_size)
-        or scales_h not in (None, tall)
-        or scales_w not in (None, wide)
-        or not grad_output.numel()
-        or not grad_output.dtype.is_floating_point
-        or suggested_memory_format(grad_output) is not torch.contiguous_format
-    ):
-        return NotImplemented
-    grad_output = as_contiguous(grad_output)
-    return aten.sum.dim_IntList(aten.view.default(grad_output, [batch, channels, height, tall, width, wide]), [3, 5])
 
 
 _BILINEAR = _weighted(_linear, 2)

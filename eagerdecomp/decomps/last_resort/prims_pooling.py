@@ -15,7 +15,7 @@ from torch import Tensor
 from eagerdecomp.decomps.math.one_hot_indexing import along, positions
 from eagerdecomp.decomps.math.pool_windows import is_pooled, pool_counts, pool_windows
 from eagerdecomp.eager.layouts import in_format_of
-from eagerdecomp.eager.promotion import HALF, number_like
+from eagerdecomp.eager.promotion import HALF, in_type, number_like
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.rule import rule
 
@@ -95,13 +95,9 @@ def _average(dims: int) -> Callable[..., Any]:
         for at in range(dims):
             found = _summed(found, pool.first + at, *pool.bounds(at, self), self.size(pool.first + at))
         found = pool.divided(found, count_include_pad, divisor_override)
-        return in_format_of(_rounded(found, self), self if dims == 2 else None)
+        return in_format_of(in_type(found, self.dtype), self if dims == 2 else None)
 
     return run
-
-
-def _rounded(x: Tensor, like: Tensor) -> Tensor:
-    return x if x.dtype is like.dtype else aten._to_copy.default(x, dtype=like.dtype)
 
 
 def _average_backward(
@@ -123,7 +119,7 @@ def _average_backward(
     grad = pool.divided(grad, count_include_pad, divisor_override)
     for at in range(2):
         grad = _summed(grad, pool.first + at, *pool.bounds(at, self), self.size(pool.first + at), transposed=True)
-    return in_format_of(_rounded(grad, self), self)
+    return in_format_of(in_type(grad, self.dtype), self)
 
 
 def _adaptive(dims: int) -> Callable[..., Any]:
@@ -141,7 +137,7 @@ def _adaptive(dims: int) -> Callable[..., Any]:
             ends = aten.div.Scalar_mode(aten.add.Scalar(scaled, size + count - 1), count, rounding_mode="floor")
             spans = aten._to_copy.default(aten.sub.Tensor(ends, starts), dtype=found.dtype)
             found = _quotient(_summed(found, first + at, starts, ends, size), along(spans, first + at, self.dim()))
-        return in_format_of(_rounded(found, self), self if dims == 2 else None)
+        return in_format_of(in_type(found, self.dtype), self if dims == 2 else None)
 
     return run
 

@@ -24,6 +24,7 @@ from eagerdecomp.decomps.math.attention_heads import (
     widened,
     with_strides_of,
 )
+from eagerdecomp.decomps.math.matrices import joined
 from eagerdecomp.eager.layouts import layout_of
 from eagerdecomp.errors import ArgumentError
 from eagerdecomp.rules.restride import with_eager_strides
@@ -197,7 +198,7 @@ def forward_in_blocks(blocks: Blocks) -> tuple[Tensor, Tensor]:
         scores = blocks.scores(rows, blocks.of_keys(blocks.key, start, end), start, end)
         state = _with_block(state, scores, blocks, blocks.of_keys(blocks.value, start, end), zero)
     out, lse = _finished(state, zero)
-    out, lse = _joined([*outs, out]), _joined([*sums, lse])
+    out, lse = joined([*outs, out], 2), joined([*sums, lse], 2)
     query = blocks.query
     return with_strides_of(out, query), heads_last(aten.squeeze.dim(lse, -1), query.shape[:3], lse.dtype)
 
@@ -239,10 +240,6 @@ def _parted(state: Sequence[Tensor], count: int) -> tuple[list[Tensor], list[Ten
     return [part[0] for part in parts], [part[1] for part in parts]
 
 
-def _joined(parts: Sequence[Tensor], dim: int = 2) -> Tensor:
-    return parts[0] if len(parts) == 1 else aten.cat.default(list(parts), dim)
-
-
 def backward_in_blocks(blocks: Blocks, grad_out: Tensor, out: Tensor, logsumexp: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     query, key, value, groups = blocks.query, blocks.key, blocks.value, blocks.groups
     grad = widened(grad_out)
@@ -271,7 +268,7 @@ def backward_in_blocks(blocks: Blocks, grad_out: Tensor, out: Tensor, logsumexp:
         more = blocks.weighted(grad_scores, keys)
         so_far = more if so_far is None else aten.add.Tensor(so_far, more)
     assert so_far is not None, "there is a block: neither queries nor keys are none"
-    grad_query = aten.mul.Scalar(_joined([*done, so_far]), blocks.scaling)
+    grad_query = aten.mul.Scalar(joined([*done, so_far], 2), blocks.scaling)
     return (
         heads_last(grad_query, query.shape, query.dtype),
         heads_last(_of_all_keys(grad_keys, key, blocks.seen), key.shape, key.dtype),
@@ -281,7 +278,7 @@ def backward_in_blocks(blocks: Blocks, grad_out: Tensor, out: Tensor, logsumexp:
 
 def _of_all_keys(parts: list[Tensor], like: Tensor, seen: int) -> Tensor:
     """Concatenate the gradients of the blocks, with zeros for the keys that no query sees."""
-    whole = _joined(parts, 1)
+    whole = joined(parts, 1)
     if seen < like.size(2):
         whole = aten.constant_pad_nd.default(whole, [0, 0, 0, like.size(2) - seen])
     return aten.view.default(whole, like.shape)  # type: ignore[no-any-return]

@@ -11,14 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.decomps.training.normalization import all_but_channels
 from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
-
-
-def _all_but_channels(input: Tensor) -> list[int]:
-    return [dim for dim in range(input.dim()) if dim != 1]
 
 
 def _per_channel(values: Tensor, input: Tensor) -> Any:
@@ -29,7 +26,7 @@ def _per_channel(values: Tensor, input: Tensor) -> Any:
 @rule("aten.batch_norm_stats.default", recorded=True)
 def _stats(input: Tensor, eps: float) -> Any:
     """Return the mean and the inverse standard deviation of each channel, in float32 for float16 and bfloat16."""
-    given, dims = widened(input), _all_but_channels(input)
+    given, dims = widened(input), all_but_channels(input)
     var = aten.var.correction(given, dims, correction=0)
     return aten.mean.dim(given, dims), aten.rsqrt.default(aten.add.Scalar(var, eps))
 
@@ -106,7 +103,7 @@ def _backward_reduce(
 
     Results that are not requested are None.
     """
-    dims, grad = _all_but_channels(input), widened(grad_out)
+    dims, grad = all_but_channels(input), widened(grad_out)
     total = aten.sum.dim_IntList(grad, dims)
     centred = aten.sub.Tensor(widened(input), _per_channel(widened(mean), input))
     with_input = aten.sum.dim_IntList(aten.mul.Tensor(grad, centred), dims)

@@ -1,6 +1,7 @@
 """Activations and their gradients, most with fewer kernels than torch's table entries. float16 and bfloat16 are rounded once.
 
-Each formula is for operands of one floating-point dtype; other calls go to torch's table entries.
+Each formula is for operands of one floating-point dtype; other calls go to torch's table entries. Gradients that equal them are
+here because they are linked: a new size takes 12 us instead of 1,100.
 """
 
 from __future__ import annotations
@@ -260,13 +261,6 @@ def _threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> 
     """Compare float16 and bfloat16 with the threshold in float32, where a number such as 0.3 is not rounded as much."""
     seen = aten._to_copy.default(self, dtype=torch.float32) if threshold and self.dtype in HALF else self
     return aten.where.self(aten.le.Scalar(seen, threshold), _ZERO(grad_output), grad_output)
-
-
-@rule("aten.leaky_relu_backward.default", compute="float32", operands=(1, 0))
-def _leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: float, self_is_result: bool) -> Any:
-    if self_is_result and not negative_slope >= 0:  # nor NaN: the sign of the input is lost
-        return NotImplemented
-    return aten.where.self(aten.gt.Scalar(self, 0), grad_output, aten.mul.Scalar(grad_output, negative_slope))
 
 
 @rule("aten.tanh_backward.default", compute="float32", operands=(0, 1))

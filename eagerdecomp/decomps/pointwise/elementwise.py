@@ -442,6 +442,7 @@ def _mul_scalar_(call: RunnerOf) -> Callable[..., Any]:
 
 @rule("aten.rsub.Scalar")
 def _rsub(self: Tensor, other: Any, alpha: Any = 1) -> Any:
+    """Equal torch's entry; linked rules call it, and would otherwise run a program of one kernel."""
     if self.dtype is torch.bool:
         return NotImplemented
     return aten.sub.Tensor(other, self) if alpha.__class__ is int and alpha == 1 else aten.sub.Tensor(other, self, alpha=alpha)

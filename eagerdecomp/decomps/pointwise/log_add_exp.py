@@ -29,7 +29,8 @@ def _log_add_exp(self: Tensor, other: Tensor) -> Any:
     )
 
 
-def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
+def parts_of_complex(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the real and the imaginary part."""
     pairs = aten.view_as_real.default(x)
     return aten.select.int(pairs, -1, 0), aten.select.int(pairs, -1, 1)
 
@@ -43,7 +44,7 @@ def _complex_log_add_exp(self: Tensor, other: Tensor) -> Any:
     """
     if not (self.dtype.is_complex and self.dtype is other.dtype) or self.dtype is torch.complex32:
         return NotImplemented
-    (size, angle), (others_size, others_angle) = _parts(self), _parts(other)
+    (size, angle), (others_size, others_angle) = parts_of_complex(self), parts_of_complex(other)
     is_larger = aten.ge.Tensor(size, others_size)
     high, low = aten.where.self(is_larger, self, other), aten.where.self(is_larger, other, self)
     finite = aten.add.Tensor(high, aten.log1p.default(aten.exp.default(aten.sub.Tensor(low, high))))

@@ -16,7 +16,7 @@ from eagerdecomp.decomps.math.random_bits import random_bits
 from eagerdecomp.decomps.random.domains import accepts_bernoulli
 from eagerdecomp.eager.generators import drawing_from, takes_generator
 from eagerdecomp.eager.layouts import as_contiguous
-from eagerdecomp.eager.promotion import HALF, can_cast, wide_type
+from eagerdecomp.eager.promotion import HALF, can_cast, in_type, wide_type
 from eagerdecomp.eager.strides import broadcast_shapes, inverse, memory_order
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.rules.link import link_on_call
@@ -116,17 +116,13 @@ def _noise(like: Tensor, shape: Sequence[int], generator: torch.Generator | None
     return drawn
 
 
-def _rounded(value: Any, dtype: Any) -> Any:
-    return value if value.dtype is dtype else aten._to_copy.default(value, dtype=dtype)
-
-
 @rule("aten.normal.Tensor_Tensor", effects=takes_generator)
 def _normal_of_tensors(mean: Tensor, std: Tensor, *, generator: torch.Generator | None = None) -> Any:
     _check_std(std)
     if std.dtype.is_floating_point and not (mean.dtype.is_floating_point or mean.dtype.is_complex) and not mean.numel():
         return NotImplemented
     shape = broadcast_shapes(mean.shape, std.shape)
-    return _rounded(aten.add.Tensor(aten.mul.Tensor(_noise(mean, shape, generator), std), mean), mean.dtype)
+    return in_type(aten.add.Tensor(aten.mul.Tensor(_noise(mean, shape, generator), std), mean), mean.dtype)
 
 
 @rule("aten.normal.Tensor_float", effects=takes_generator)
@@ -134,14 +130,14 @@ def _normal_of_mean(mean: Tensor, std: float = 1.0, *, generator: torch.Generato
     if not std >= 0:
         return NotImplemented
     drawn = _noise(mean, mean.shape, generator)
-    return _rounded(aten.add.Tensor(aten.mul.Scalar(drawn, std) if std != 1 else drawn, mean), mean.dtype)
+    return in_type(aten.add.Tensor(aten.mul.Scalar(drawn, std) if std != 1 else drawn, mean), mean.dtype)
 
 
 @rule("aten.normal.float_Tensor", effects=takes_generator)
 def _normal_of_std(mean: float, std: Tensor, *, generator: torch.Generator | None = None) -> Any:
     _check_std(std)
     drawn = aten.mul.Tensor(_noise(std, std.shape, generator), std)
-    return _rounded(aten.add.Scalar(drawn, mean) if mean != 0 else drawn, std.dtype)
+    return in_type(aten.add.Scalar(drawn, mean) if mean != 0 else drawn, std.dtype)
 
 
 @rule("aten.normal.Tensor_Tensor_out", "aten.normal.Tensor_float_out", "aten.normal.float_Tensor_out", effects=takes_generator)
@@ -160,7 +156,7 @@ def _normal_out(mean: Any, std: Any = 1.0, *, generator: torch.Generator | None 
     drawn = aten.add.Tensor(drawn, mean) if isinstance(mean, Tensor) else aten.add.Scalar(drawn, mean) if mean != 0 else drawn
     if not can_cast(drawn.dtype, out.dtype):
         raise Declined
-    return write_out(out, _rounded(drawn, out.dtype), (mean, std))
+    return write_out(out, in_type(drawn, out.dtype), (mean, std))
 
 
 # -- multinomial ----------------------------------------------------------------------------------------------------------

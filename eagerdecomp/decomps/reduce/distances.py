@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.decomps.math.matrices import joined
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.rules.rule import rule
@@ -137,12 +138,8 @@ def _sum_pair_gradients(
                 pair = aten.slice.Tensor(excluded, -2, start, end)
                 differences = aten.where.self(pair, number_like(differences, 0.0), differences)
             sums.append(aten.sum.dim_IntList(_pair_gradients(pairs[0], differences, pairs[1], p), [-1]))
-        blocks.append(_joined(sums, -2))
-    return _coordinates_first(_joined(blocks, -1))
-
-
-def _joined(parts: list[Tensor], dim: int) -> Tensor:
-    return parts[0] if len(parts) == 1 else aten.cat.default(parts, dim)
+        blocks.append(joined(sums, -2))
+    return _coordinates_first(joined(blocks, -1))
 
 
 def _coordinates_first(x: Tensor) -> Tensor:

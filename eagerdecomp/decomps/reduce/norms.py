@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.decomp_tables import full_table
-from eagerdecomp.eager.promotion import HALF, can_cast
+from eagerdecomp.eager.promotion import HALF, in_type
 from eagerdecomp.eager.scalars import cast_number
+from eagerdecomp.eager.strides import wrapped_dim
 from eagerdecomp.rules.compute import Constant, constant
 from eagerdecomp.rules.rule import rule
 
@@ -43,30 +43,25 @@ def _powsum(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdi
 
 @rule("aten.linalg_vector_norm.default")
 def _vector_norm(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """Compute the norms of order 1, 2 and infinity.
+    """Compute the norms of order 1, 2 and infinity. Leave others, and reductions of one element, to torch's entry.
 
-    Reductions of one element are declined: the norm is the magnitude, whose square may overflow or underflow.
+    The norm of one element is its magnitude, whose square may overflow or underflow. Arguments are mended for torch's entry: it
+    takes a maximum before it casts to the wider `dtype`, and counts a negative `dim` of an empty tensor as an empty dimension.
     """
     rank, shape = self.dim(), self.shape
-    dims = list(dim) if dim else list(range(rank))
-    if self.dtype not in _FULL or dtype not in (None, self.dtype, torch.float64) or not self.numel() or isinstance(ord, complex):
-        return NotImplemented
-    if not all(-rank <= at < rank for at in dims) or all(shape[at] == 1 for at in dims):
-        return NotImplemented
-    if dtype is not None and dtype is not self.dtype:
-        self = aten._to_copy.default(self, dtype=dtype)
-    if ord == 2:
-        return aten.sqrt.default(aten.sum.dim_IntList(aten.mul.Tensor(self, self), dims, keepdim))
-    if ord == 1:
-        return aten.sum.dim_IntList(aten.abs.default(self), dims, keepdim)
-    if ord == float("inf"):
-        return aten.amax.default(aten.abs.default(self), dims, keepdim)
-    return aten.linalg_vector_norm.default(self, ord, dim, keepdim, dtype=dtype)
-
-
-@rule("aten.logcumsumexp.default")
-def _logcumsumexp(self: Tensor, dim: int) -> Any:
-    return aten._logcumsumexp.default(self, dim)
+    dims = [wrapped_dim(at, rank) for at in dim] if dim else list(range(rank))
+    kinds = {(one.is_floating_point, one.is_complex) for one in (self.dtype, dtype or self.dtype)}
+    if dtype is not None and len(kinds) == 1 and torch.promote_types(self.dtype, dtype) is dtype:
+        self, dtype = in_type(self, dtype), None
+    plain = self.dtype in _FULL and dtype in (None, self.dtype) and not isinstance(ord, complex)
+    if plain and rank and self.numel() and any(shape[at] != 1 for at in dims):
+        if ord == 2:
+            return aten.sqrt.default(aten.sum.dim_IntList(aten.mul.Tensor(self, self), dims, keepdim))
+        if ord == 1:
+            return aten.sum.dim_IntList(aten.abs.default(self), dims, keepdim)
+        if ord == float("inf"):
+            return aten.amax.default(aten.abs.default(self), dims, keepdim)
+    return aten.linalg_vector_norm.default(self, ord, dims if dim else dim, keepdim, dtype=dtype)
 
 
 @rule("aten.renorm.default")
@@ -79,19 +74,3 @@ def _renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Any:
     size = aten.linalg_vector_norm.default(self, p, [at for at in range(rank) if at != dim % rank], True)
     scaled = aten.div.Tensor(constant(self, cast_number(maxnorm, self.dtype)), aten.add.Scalar(size, 1e-7))
     return aten.mul.Tensor(self, aten.where.self(aten.gt.Scalar(size, maxnorm), scaled, constant(self, 1)))
-
-
-@rule("aten.linalg_vector_norm.default", recorded=True)
-def _linalg_vector_norm(
-    self: Tensor, ord: Any = 2, dim: list[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Any:
-    """Cast before the reduction, and normalize `dim` for empty tensors.
-
-    torch's decomposition takes a maximum before it casts to the wider `dtype`, so the norm is rounded to the narrow one. For an
-    empty tensor it also takes a negative or out-of-range `dim` for an empty dimension.
-    """
-    if dim is not None and not self.numel():
-        dim = [at % self.dim() for at in dim]
-    if dtype is not None and dtype is not self.dtype and dtype.is_complex == self.dtype.is_complex and can_cast(self.dtype, dtype):
-        self, dtype = aten._to_copy.default(self, dtype=dtype), None
-    return full_table()[aten.linalg_vector_norm.default](self, ord, dim, keepdim, dtype=dtype)

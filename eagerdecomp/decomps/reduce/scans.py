@@ -12,6 +12,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.math.scans import BLOCK, FEW, before, by_doubling, entries_of_blocks, joined, scan, totals_before
+from eagerdecomp.decomps.pointwise.log_add_exp import parts_of_complex
 from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED, in_type, number_like
 from eagerdecomp.eager.strides import wrapped_dim
@@ -175,7 +176,7 @@ def _size(x: Tensor) -> Tensor:
     """Return the magnitude of real numbers, or the larger magnitude of the two parts of complex numbers."""
     if not x.dtype.is_complex:
         return aten.abs.default(x)  # type: ignore[no-any-return]
-    real, imaginary = _parts(x)
+    real, imaginary = parts_of_complex(x)
     return aten.maximum.default(aten.abs.default(real), aten.abs.default(imaginary))  # type: ignore[no-any-return]
 
 
@@ -281,6 +282,11 @@ def _holds(x: Tensor, extreme: Tensor) -> Any:
 # -- log-sum-exps ---------------------------------------------------------------------------------------------------------
 
 
+@rule("aten.logcumsumexp.default")
+def _logcumsumexp_checked(self: Tensor, dim: int) -> Any:
+    return aten._logcumsumexp.default(self, dim)
+
+
 @rule("aten._logcumsumexp.default")
 def _logcumsumexp(self: Tensor, dim: int) -> Any:
     """Compute logcumsumexp by a scan with `logaddexp`.
@@ -296,9 +302,9 @@ def _logcumsumexp(self: Tensor, dim: int) -> Any:
     x = as_contiguous(self)
     wide = _accumulated(x.dtype)
     if not x.dtype.is_complex:
-        return scan(x, dim, _added, wide, -math.inf)
+        return scan(x, dim, aten.logaddexp.default, wide, -math.inf)
     # log(0) has no angle: use -inf. A NaN in one part makes both parts NaN.
-    size, angle = _parts(x)
+    size, angle = parts_of_complex(x)
     nothing = aten.logical_and.default(aten.eq.Scalar(size, -math.inf), aten.eq.Tensor(angle, angle))
     x = aten.where.self(nothing, number_like(x, -math.inf), x)
     x = aten.where.self(aten.eq.Tensor(x, x), x, number_like(x, complex(math.nan, math.nan)))
@@ -317,15 +323,15 @@ def _turned(sums: Tensor, given: Tensor, dim: int) -> Tensor:
     angle is within a quarter turn of the summand's angle instead.
     """
     length = given.size(dim)
-    size, angle = _parts(given)
+    size, angle = parts_of_complex(given)
     # The first element is its own predecessor.
     size_before, angle_before = (
         aten.cat.default([aten.slice.Tensor(one, dim, 0, 1), aten.slice.Tensor(one, dim, 0, length - 1)], dim)
-        for one in _parts(sums)
+        for one in parts_of_complex(sums)
     )
     larger = aten.ge.Tensor(size, size_before)
     del size, size_before
-    again, on = (_turns(one, _parts(sums)[1]) for one in (angle, angle_before))
+    again, on = (_turns(one, parts_of_complex(sums)[1]) for one in (angle, angle_before))
     on = aten.cumsum.default(aten.where.self(larger, number_like(on, 0.0), on), dim)
     places = aten.arange.start_step(0, length, 1, device=given.device)
     places = aten.view.default(places, [length if at == dim else 1 for at in range(given.dim())])
@@ -339,20 +345,6 @@ def _turns(theirs: Tensor, ours: Tensor) -> Any:
     """Return the difference of two angles in turns, rounded to the nearest integer; 0 if it is not finite."""
     turns = aten.round.default(aten.mul.Scalar(aten.sub.Tensor(theirs, ours), 0.5 / math.pi))
     return aten.where.self(aten.lt.Scalar(aten.abs.default(turns), math.inf), turns, number_like(turns, 0.0))
-
-
-def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
-    pairs = aten.view_as_real.default(x)
-    return aten.select.int(pairs, -1, 0), aten.select.int(pairs, -1, 1)
-
-
-def _added(left: Tensor, right: Tensor) -> Tensor:
-    """Return ``log(exp(left) + exp(right))``. The difference of two equal infinities counts as 0, not NaN."""
-    high = aten.maximum.default(left, right)
-    below = aten.where.self(
-        aten.eq.Tensor(left, right), number_like(left, 0.0), aten.sub.Tensor(aten.minimum.default(left, right), high)
-    )
-    return aten.add.Tensor(high, aten.log1p.default(aten.exp.default(below)))  # type: ignore[no-any-return]
 
 
 rule("aten.cumsum.default")(_cumsum)

@@ -29,12 +29,12 @@ from eagerdecomp.decomps.sparse.parts import (
     make_coo,
     parts,
     positions_of,
-    retyped,
     take_over,
     times_number,
     unflattened,
     with_values,
 )
+from eagerdecomp.eager.promotion import in_type
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -63,7 +63,7 @@ def _sum_of(self: Tensor, other: Tensor, alpha: Any) -> Any:
         return with_values(self, _changed(aten._values.default(self), dtype))
     (left, one), (right, two) = parts(self), parts(other)
     apart = not (one.is_contiguous() and two.is_contiguous())
-    one, two = retyped(one, dtype), retyped(two, dtype)
+    one, two = in_type(one, dtype), in_type(two, dtype)
     if alpha != 1:
         two = times_number(two, alpha)
     if not self._nnz():
@@ -125,7 +125,7 @@ def _added_in_place(self: Any, other: Any, alpha: Any, sign: int) -> Any:
     if not is_coo(self):
         return aten.copy_.default(self, found)
     indices, values = parts(found)
-    return take_over(self, like(found, indices, retyped(values, self.dtype), found.is_coalesced()))
+    return take_over(self, like(found, indices, in_type(values, self.dtype), found.is_coalesced()))
 
 
 @rule("aten.add.Tensor", source="sparse")
@@ -161,10 +161,10 @@ def _times_number(self: Tensor, other: Any) -> Any:
     values = stored_values(self)
     dtype = torch.result_type(self, other)
     if isinstance(other, Tensor):
-        other = retyped(other, dtype)
-        found = aten.mul.Tensor(retyped(values, dtype), other)
+        other = in_type(other, dtype)
+        found = aten.mul.Tensor(in_type(values, dtype), other)
     else:
-        found = aten.mul.Scalar(retyped(values, dtype), other)
+        found = aten.mul.Scalar(in_type(values, dtype), other)
     return with_stored_values(self, found)
 
 
@@ -178,10 +178,10 @@ def _times_dense(self: Tensor, dense: Tensor) -> Any:
             self = _in_order(self)
     dense = aten.expand.default(dense, list(self.shape))
     indices, values = parts(self)
-    values = retyped(values, dtype)
+    values = in_type(values, dtype)
     if not indices.shape[1] or not self.numel():
         return with_values(self, aten.clone.default(values))
-    return with_values(self, aten.mul.Tensor(values, retyped(gathered(dense, indices), dtype)))
+    return with_values(self, aten.mul.Tensor(values, in_type(gathered(dense, indices), dtype)))
 
 
 def _broadcast(self: Tensor, size: Any) -> Any:
@@ -242,7 +242,7 @@ def _times_sparse(self: Tensor, other: Tensor) -> Any:
         at = aten.searchsorted.Tensor(held, aten.index_select.default(wanted, 0, found))
         indices, values = aten.index_select.default(indices, 1, found), aten.index_select.default(values, 0, found)
         values = aten.mul.Tensor(
-            retyped(values, dtype), retyped(aten.index_select.default(aten._values.default(searched), 0, at), dtype)
+            in_type(values, dtype), in_type(aten.index_select.default(aten._values.default(searched), 0, at), dtype)
         )
         return make_coo(source.shape, indices, values, source.is_coalesced())
     indices = aten.full.default([len(sizes), 0], 0, dtype=torch.int64, device=indices.device)
@@ -314,7 +314,7 @@ def _mul_in_place(self: Any, other: Any) -> Any:
 def _into(self: Tensor, found: Tensor, coalesced: bool) -> Tensor:
     """Write a result into `self`, in the dtype of `self`."""
     indices, values = parts(found)
-    return take_over(self, like(found, indices, retyped(values, self.dtype), coalesced))
+    return take_over(self, like(found, indices, in_type(values, self.dtype), coalesced))
 
 
 # -- quotients -----------------------------------------------------------------------------------------------------------------
@@ -333,10 +333,10 @@ def _quotient(self: Any, other: Any, rounding_mode: str | None) -> Any:
     dtype = torch.result_type(self, other)
     if rounding_mode is None and not (dtype.is_floating_point or dtype.is_complex):
         dtype = torch.get_default_dtype()
-    values = retyped(values, dtype)
+    values = in_type(values, dtype)
     if not isinstance(other, Tensor):
         other = aten.scalar_tensor.default(other, dtype=dtype, device=values.device)
-    other = retyped(other, dtype)
+    other = in_type(other, dtype)
     if rounding_mode is None:
         return with_values(self, aten.div.Tensor(values, other))
     return with_values(self, aten.div.Tensor_mode(values, other, rounding_mode=rounding_mode))
@@ -459,7 +459,7 @@ def _pow(self: Tensor, exponent: Any) -> Any:
     if not is_coo(self) or exponent == 0 or not torch.can_cast(torch.result_type(self, exponent), self.dtype):
         return NotImplemented
     self = coalesced(self)
-    return with_values(self, retyped(aten.pow.Tensor_Scalar(aten._values.default(self), exponent), self.dtype))
+    return with_values(self, in_type(aten.pow.Tensor_Scalar(aten._values.default(self), exponent), self.dtype))
 
 
 @rule("aten._sparse_broadcast_to.default", takes_sparse=True)

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.sparse.parts import coalesced, make_coo, retyped, with_values
+from eagerdecomp.decomps.sparse.parts import coalesced, make_coo, with_values
+from eagerdecomp.eager.promotion import in_type
 from eagerdecomp.rules.rule import rule
 
 __all__ = [
@@ -100,7 +101,7 @@ def as_coo(self: Tensor) -> Any:
         size[-2:] = [size[-2] // inner[0], size[-1] // inner[1]]
     if batch:
         values = aten.reshape.default(values, [places.numel(), *inner])
-    return make_coo([*size, *inner], retyped(indices, torch.int64), values, by_rows)
+    return make_coo([*size, *inner], in_type(indices, torch.int64), values, by_rows)
 
 
 def unblocked(self: Tensor, cells: Tensor) -> Any:

@@ -30,11 +30,11 @@ from eagerdecomp.decomps.sparse.parts import (
     make_coo,
     parts,
     positions_of,
-    retyped,
     take_over,
     unflattened,
     with_values,
 )
+from eagerdecomp.eager.promotion import in_type
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -149,7 +149,7 @@ def _to_copy(
     plain = not pin_memory and memory_format in (None, torch.preserve_format)
     if is_compressed(self) and plain and layout in (None, self.layout):
         ends, places, values = (aten._to_copy.default(one, device=device) for one in compressed_parts(self))
-        return make_compressed(ends, places, values if dtype is None else retyped(values, dtype), self.shape, self.layout)
+        return make_compressed(ends, places, values if dtype is None else in_type(values, dtype), self.shape, self.layout)
     if not is_coo(self) or layout not in (None, torch.sparse_coo) or pin_memory:
         return NotImplemented
     if memory_format not in (None, torch.preserve_format):
@@ -397,7 +397,7 @@ def _embedding_backward(grad: Tensor, indices: Tensor, num_weights: int, padding
     if not rows.shape[0]:
         flat = aten.full.default([1, 0], 0, dtype=indices.dtype, device=indices.device)
         rows = aten.full.default([0, width], 0, dtype=grad.dtype, device=grad.device)
-    return make_coo([num_weights, width], retyped(flat, torch.int64), rows, False)
+    return make_coo([num_weights, width], in_type(flat, torch.int64), rows, False)
 
 
 @rule("aten._embedding_bag_sparse_backward.default", takes_sparse=True)

@@ -23,12 +23,13 @@ __all__ = [
     "make_coo",
     "parts",
     "positions_of",
-    "retyped",
     "take_over",
     "times_number",
     "unflattened",
     "with_values",
 ]
+
+from eagerdecomp.eager.promotion import in_type
 
 aten = torch.ops.aten
 
@@ -79,11 +80,6 @@ def take_over(self: Tensor, other: Tensor) -> Tensor:
     """Replace the size and parts of `self`, which is written in place, by those of another tensor; return `self`."""
     self.data = other
     return self
-
-
-def retyped(values: Tensor, dtype: torch.dtype) -> Any:
-    """Return the values in a dtype; unchanged if they already have it."""
-    return values if values.dtype is dtype else aten._to_copy.default(values, dtype=dtype)
 
 
 # -- flat indices --------------------------------------------------------------------------------------------------------------
@@ -157,7 +153,7 @@ def add_to_dense(dense: Tensor, self: Tensor, alpha: Any = 1) -> Any:
     dtype = torch.promote_types(dense.dtype, self.dtype)
     indices, values = parts(self)
     sizes, inner = list(self.shape[: indices.shape[0]]), list(values.shape[1:])
-    dense, values = retyped(dense, dtype), retyped(values, dtype)
+    dense, values = in_type(dense, dtype), in_type(values, dtype)
     if alpha != 1:
         values = times_number(values, alpha)
     rows = aten.reshape.default(dense, [math.prod(sizes), *inner])

@@ -107,10 +107,6 @@ def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, beta: Any, alpha: Any) -> A
 
 
 @rule("aten.addmm.default", source="sparse")
-def _addmm_rule(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    return _addmm(self, mat1, mat2, beta, alpha)
-
-
 @rule("aten._sparse_addmm.default", takes_sparse=True)
 def _sparse_addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     return _addmm(self, mat1, mat2, beta, alpha)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.sparse.compressed import is_matrix, with_compressed_values
-from eagerdecomp.decomps.sparse.parts import retyped
-from eagerdecomp.eager.promotion import HALF
+from eagerdecomp.eager.promotion import HALF, in_type
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -20,12 +19,12 @@ _REDUCES = ("sum", "mean", "amax", "amin")
 
 def _elements(self: Tensor) -> tuple[Any, Any, Any]:
     """Return the rows, the columns and the values of a CSR matrix; float16 and bfloat16 as float32, in which eager computes."""
-    rows = aten.repeat_interleave.Tensor(retyped(_lengths(self), torch.int64))
-    return rows, retyped(aten.col_indices.default(self), torch.int64), _wide(aten.values.default(self))
+    rows = aten.repeat_interleave.Tensor(in_type(_lengths(self), torch.int64))
+    return rows, in_type(aten.col_indices.default(self), torch.int64), _wide(aten.values.default(self))
 
 
 def _wide(x: Tensor) -> Any:
-    return retyped(x, torch.float32) if x.dtype in HALF else x
+    return in_type(x, torch.float32) if x.dtype in HALF else x
 
 
 def _lengths(self: Tensor) -> Any:
@@ -36,7 +35,7 @@ def _lengths(self: Tensor) -> Any:
 
 def _means(sums: Tensor, self: Tensor) -> Any:
     """Return the sums of the rows divided by their numbers of elements."""
-    counts = retyped(aten.clamp.default(_lengths(self), 1), sums.dtype)
+    counts = in_type(aten.clamp.default(_lengths(self), 1), sums.dtype)
     return aten.div.Tensor(sums, aten.unsqueeze.default(counts, 1))
 
 
@@ -66,10 +65,10 @@ def _reduced(self: Tensor, other: Tensor, reduce: str) -> Any:
         found = aten.index_put.default(zeros, [rows], products, True)
         if reduce == "mean":
             found = _means(found, self)
-        return retyped(found, other.dtype), none
+        return in_type(found, other.dtype), none
     found = aten.scatter_reduce.two(zeros, 0, at, products, reduce, include_self=False)
     if not torch.is_grad_enabled() or not (self.requires_grad or other.requires_grad):
-        return retyped(found, other.dtype), none
+        return in_type(found, other.dtype), none
     order = aten.unsqueeze.default(aten.arange.start_step(0, count, device=self.device), 1)
     fill = aten.full.default([height, width], count, dtype=torch.int64, device=self.device)
     equal = aten.eq.Tensor(products, aten.index_select.default(found, 0, rows))
@@ -77,7 +76,7 @@ def _reduced(self: Tensor, other: Tensor, reduce: str) -> Any:
     nans = aten.where.self(aten.isnan.default(products), order, aten.full_like.default(order, -1))
     last = aten.scatter_reduce.two(aten.full_like.default(fill, -1), 0, at, nans, "amax")
     places = aten.where.self(aten.ge.Scalar(last, 0), last, first)
-    return retyped(found, other.dtype), retyped(places, none.dtype)
+    return in_type(found, other.dtype), in_type(places, none.dtype)
 
 
 @rule("aten._sparse_mm_reduce_impl_backward.default", takes_sparse=True)
@@ -109,6 +108,6 @@ def _reduced_backward(
         to_self = aten.sum.dim_IntList(aten.mul.Tensor(flows, aten.index_select.default(dense, 0, columns)), [1])
         to_weight = aten.index_put.default(to_weight, [columns], aten.mul.Tensor(flows, aten.unsqueeze.default(values, 1)), True)
     return (
-        with_compressed_values(self, retyped(to_self, self.dtype)) if output_mask[0] else None,
-        retyped(to_weight, weight.dtype) if output_mask[1] else None,
+        with_compressed_values(self, in_type(to_self, self.dtype)) if output_mask[0] else None,
+        in_type(to_weight, weight.dtype) if output_mask[1] else None,
     )

@@ -18,8 +18,8 @@ from eagerdecomp.decomps.sparse.parts import (
     make_coo,
     parts,
     positions_of,
-    retyped,
 )
+from eagerdecomp.eager.promotion import in_type
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -178,7 +178,7 @@ def _index_select(self: Tensor, dim: int, index: Tensor) -> Any:
     wrong = aten.logical_or.default(aten.lt.Scalar(index, -size), aten.ge.Scalar(index, size))
     if index.shape[0] and aten._local_scalar_dense.default(aten.any.default(wrong)):
         return NotImplemented
-    index = retyped(index, torch.int64)
+    index = in_type(index, torch.int64)
     index = aten.where.self(aten.lt.Scalar(index, 0), aten.add.Scalar(index, size), index)
     indices, values = parts(self)
     count, chosen = indices.shape[0], index.shape[0]
@@ -231,7 +231,7 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     all_indices, all_values, passed = [], [], 0
     for one in tensors:
         indices, values = parts(one)
-        values = retyped(values, dtype)
+        values = in_type(values, dtype)
         if at < count:
             moved = aten.add.Scalar(aten.slice.Tensor(indices, 0, at, at + 1), passed)
             indices = aten.cat.default(
@@ -288,12 +288,12 @@ def _sum_dim(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, 
     if not is_coo(self):
         return NotImplemented
     if dtype is not None and dtype is not self.dtype:
-        self = make_coo(self.shape, self._indices(), retyped(self._values(), dtype), self.is_coalesced())
+        self = make_coo(self.shape, self._indices(), in_type(self._values(), dtype), self.is_coalesced())
     dims = [_wrapped(one, self.dim()) for one in (dim or range(self.dim()))]
     if None in dims or len(set(dims)) < len(dims) or not self.dim():
         return NotImplemented
     if dtype is None and not (self.dtype.is_floating_point or self.dtype.is_complex):
-        self = make_coo(self.shape, self._indices(), retyped(self._values(), torch.int64), self.is_coalesced())
+        self = make_coo(self.shape, self._indices(), in_type(self._values(), torch.int64), self.is_coalesced())
     known = [one or 0 for one in dims]
     found = _summed(coalesced(self), known)
     if keepdim:
@@ -323,7 +323,7 @@ def _sparse_sum_backward(grad: Tensor, self: Tensor, dim: Sequence[int]) -> Any:
     for one in sorted(inner):
         grads = aten.unsqueeze.default(grads, one)
     grads = aten.clone.default(aten.expand.default(grads, list(values.shape)), memory_format=torch.contiguous_format)
-    return make_coo(self.shape, aten.clone.default(indices), retyped(grads, self.dtype), self.is_coalesced())
+    return make_coo(self.shape, aten.clone.default(indices), in_type(grads, self.dtype), self.is_coalesced())
 
 
 @rule("aten.any.default", source="sparse")

@@ -9,7 +9,8 @@ import torch
 
 from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.sparse import arithmetic, conversions, products, shape
-from eagerdecomp.decomps.sparse.parts import is_coo, like, parts, retyped, take_over
+from eagerdecomp.decomps.sparse.parts import is_coo, like, parts, take_over
+from eagerdecomp.eager.promotion import in_type
 from eagerdecomp.rules.rule import rule, rules_of
 
 aten = torch.ops.aten
@@ -32,7 +33,7 @@ def _writing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
             return NotImplemented
         if is_coo(out):
             indices, values = parts(found)
-            return take_over(out, like(found, indices, retyped(values, out.dtype), found.is_coalesced()))
+            return take_over(out, like(found, indices, in_type(values, out.dtype), found.is_coalesced()))
         if out.shape != found.shape:
             aten.resize_.default(out, list(found.shape))
         return aten.copy_.default(out, found)

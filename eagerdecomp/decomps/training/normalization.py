@@ -124,7 +124,7 @@ def _legit_functional_without_writes(
     wider = any(one is not None and one.dtype is not input.dtype for one in (weight, bias, running_mean, running_var))
     given = wide if wider else input
     result, save_mean, save_rstd = aten._native_batch_norm_legit.no_stats(given, weight, bias, True, momentum, eps)
-    dims = _all_but_channels(input)
+    dims = all_but_channels(input)
     mean = _moved(running_mean, aten.mean.dim(wide, dims), momentum)
     var = _moved(running_var, aten.var.correction(wide, dims, correction=1), momentum)
     return in_type(in_format_of(result, input), input.dtype), save_mean, save_rstd, mean, var
@@ -190,7 +190,7 @@ def _no_update(
 def _update_stats(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float) -> Any:
     """Return the statistics of a batch, with biased variance, and update the running statistics, with unbiased variance."""
     kind = input.dtype if running_mean is None else running_mean.dtype
-    given, dims = widened(input), _all_but_channels(input)
+    given, dims = widened(input), all_but_channels(input)
     mean = aten.mean.dim(given, dims)
     var = aten.var.correction(given, dims, correction=0)
     count = _per_channel(input)
@@ -217,20 +217,13 @@ def _written_out(op: OpOverload, names: Sequence[str]) -> Callable[..., Any]:
 # -- batch norm, backward ---------------------------------------------------------------------------------------------------
 
 
-def _all_but_channels(input: Tensor) -> list[int]:
+def all_but_channels(input: Tensor) -> list[int]:
+    """Return the dimensions that batch norm reduces."""
     return [dim for dim in range(input.dim()) if dim != 1]
 
 
 def _per_channel(input: Tensor) -> int:
     return input.numel() // max(input.size(1), 1)
-
-
-def _typed(x: Tensor, dtype: torch.dtype) -> Any:
-    return x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype)
-
-
-def _wide(x: Tensor) -> Any:
-    return aten._to_copy.default(x, dtype=torch.float32) if x.dtype in HALF else x
 
 
 @rule("aten.native_batch_norm_backward.default")
@@ -262,15 +255,15 @@ def _native_batch_norm_backward(
         return channels if shape is None else aten.view.default(channels, shape)
 
     params = (mean if weight is None else weight).dtype
-    grad = _wide(grad_out)
-    deviation = _wide(known) if train else aten.rsqrt.default(aten.add.Scalar(_wide(known), eps))
+    grad = widened(grad_out)
+    deviation = widened(known) if train else aten.rsqrt.default(aten.add.Scalar(widened(known), eps))
     grad_input: Any = None
     grad_weight: Any = None
     grad_bias: Any = None
     if of_bias or (train and of_input):
         grad_bias = aten.sum.dim_IntList(grad, dims)
     if of_weight or (train and of_input):
-        centred = aten.sub.Tensor(_wide(input), spread(_wide(mean)))
+        centred = aten.sub.Tensor(widened(input), spread(widened(mean)))
         grad_weight = aten.mul.Tensor(aten.sum.dim_IntList(aten.mul.Tensor(grad, centred), dims), deviation)
     if of_input:
         if train:
@@ -279,17 +272,17 @@ def _native_batch_norm_backward(
             grad = aten.sub.Tensor(grad, centred, alpha=share)
             del centred
             grad = aten.sub.Tensor(grad, spread(grad_bias), alpha=share)
-        grad_input = aten.mul.Tensor(grad, spread(deviation if weight is None else aten.mul.Tensor(deviation, _wide(weight))))
+        grad_input = aten.mul.Tensor(grad, spread(deviation if weight is None else aten.mul.Tensor(deviation, widened(weight))))
         del grad
-        grad_input = _typed(grad_input, input.dtype)
+        grad_input = in_type(grad_input, input.dtype)
         if not (grad_out.is_contiguous() and input.is_contiguous()):
             form = suggested_memory_format(input)
             if not grad_input.is_contiguous(memory_format=form):
                 grad_input = aten.clone.default(grad_input, memory_format=form)
     return (
         grad_input,
-        _typed(grad_weight, params) if of_weight else None,
-        _typed(grad_bias, params) if of_bias else None,
+        in_type(grad_weight, params) if of_weight else None,
+        in_type(grad_bias, params) if of_bias else None,
     )
 
 

@@ -197,7 +197,10 @@ def _written_over(result: Tensor, old: Tensor) -> Any:
 
 @rule("aten.soft_margin_loss.default")
 def _soft_margin(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
-    """Compute in the input's dtype, because eager overwrites each step in place: if the exponential overflows, so does the loss."""
+    """Compute in the input's dtype, because eager overwrites each step in place: if the exponential overflows, so does the loss.
+
+    torch's entry returns the promoted dtype of operands of two dtypes, and ours the input's.
+    """
     if not _of_one_float_type(self, target):
         opposite = aten.neg.default(self)
         odds = _written_over(aten.mul.Tensor(opposite, target), opposite)
@@ -249,6 +252,7 @@ def _surprise_of_share(self: Tensor, target: Tensor) -> Any:
 def _binary_cross_entropy_backward(
     grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Any:
+    """Divide 0 by 0 in float16, as eager does: torch's entry returns 0 for a probability of 0 or 1 that is right."""
     if not _alike(self, target, weight):
         return NotImplemented
     result = elementwise_in_blocks(_surprise_slope, self, target, aten.mul.Scalar(grad_output, -_share(reduction, self)))
