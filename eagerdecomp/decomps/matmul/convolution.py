@@ -380,6 +380,9 @@ def _depthwise(
 @rule("aten.conv_tbc.default", recorded=True)
 def _over_time(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
     """Convolve over time: ``[T, B, I]`` and ``[K, I, O]`` to ``[T', B, O]``."""
+    if 0 in weight.shape[:2]:  # nothing is added to the bias
+        sizes = [self.size(0) + 2 * pad - weight.size(0) + 1, self.size(1), weight.size(2)]
+        return aten.clone.default(aten.expand.default(bias, sizes), memory_format=torch.contiguous_format)
     if self.dtype.is_complex:  # of which there is no convolution: a product for each step of the kernel, as eager's
         padded = aten.constant_pad_nd.default(self, [0, 0, 0, 0, pad, pad])
         steps = padded.size(0) - weight.size(0) + 1
