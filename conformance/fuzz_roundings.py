@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.fuzz_criteria import has_singular, is_right, matrices_of
 from conformance.fuzz_limits import FACTORED, NOT_FINITE, NUCLEAR, WRONG_IN_16_BITS
 from eagerdecomp._torch.ops import OpOverload, has_kernel
+from eagerdecomp.conformance.criteria import has_singular, is_right, matrices_of
 from eagerdecomp.eager.compare import leaf_difference
 from eagerdecomp.eager.observe import Caught, leaves_of, mapped
 from eagerdecomp.eager.promotion import HALF

@@ -210,6 +210,20 @@ def _as_if(name: str, value: Any, change: Callable[[Any], Any]) -> Fault:
     return lambda run, a: run(**{name: change(value)}) if getattr(a, name) == value else run()
 
 
+def _swapped(x: Tensor) -> Tensor:
+    """The first two columns are exchanged."""
+    return x if x.dim() < 2 or x.shape[-1] < 2 else torch.cat([x[..., 1:2], x[..., :1], x[..., 2:]], -1)
+
+
+def _next(x: Tensor) -> Tensor:
+    """An index means the element after it, or the one before."""
+    return x + torch.where(x > 0, -1, 1).to(x.dtype)
+
+
+def _longer(x: Tensor) -> Tensor:
+    return x * 1.01 if x.is_floating_point() or x.is_complex() else x
+
+
 def _broken(op: str, kind: str, fault: Fault) -> BrokenRule:
     name = f"aten.{op}"
     return BrokenRule(name if "." in op else f"{name}.default", kind, fault)
@@ -248,6 +262,8 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("cumprod", "axis from the end", _other_end("dim")),
     _broken("mode", "tie", _last_tie),
     _broken("kthvalue", "k from the top", lambda run, a: run(k=a.self.shape[a.dim] + 1 - a.k) if a.self.dim() else run()),
+    _broken("kthvalue", "index of the next", lambda run, a: (run()[0], _next(run()[1])) if a.self.dim() else run()),
+    _broken("nanmedian.dim", "index of the next", lambda run, a: (run()[0], _next(run()[1])) if a.self.dim() else run()),
     _broken(
         "median.dim", "NaN is skipped", lambda run, a: run(self=torch.where(a.self.isnan(), float("-inf"), a.self).to(a.self.dtype))
     ),
@@ -288,6 +304,23 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("linalg_cross", "axis", _other_end("dim")),
     _broken("mv", "input is written", _written),
     _broken("_linalg_det", "sign of the permutation", lambda run, a: (run()[0].abs(), *run()[1:])),
+    # factorizations, whose results are not unique
+    _broken("linalg_qr", "columns exchanged", _result(_swapped, 0)),
+    _broken("geqrf", "scales of the reflectors", _result(_longer, 1)),
+    _broken("_linalg_eigh", "vectors exchanged", _result(_swapped, 1)),
+    _broken("_linalg_eigh", "the other triangle", lambda run, a: run(UPLO="U" if a.UPLO == "L" else "L")),
+    _broken("_linalg_svd", "right vectors not adjoint", _result(lambda x: x.transpose(-2, -1).contiguous(), 2)),
+    _broken("linalg_eig", "vectors exchanged", _result(_swapped, 1)),
+    _broken("_linalg_eigvals", "of the other multiplicity", lambda run, a: run()[..., :1].expand_as(run()).contiguous()),
+    _broken("linalg_pinv.atol_rtol_tensor", "tolerance ignored", _given(atol=None, rtol=None)),
+    _broken("linalg_pinv.atol_rtol_tensor", "too long", _result(_longer)),
+    _broken("linalg_lu", "rows in another order", _result(lambda x: x.flip(-1), 0)),
+    _broken("linalg_lu_factor_ex", "pivots", _result(lambda x: torch.full_like(x, x.shape[-1]), 1)),
+    _broken("_linalg_det", "pivots", _result(lambda x: torch.full_like(x, x.shape[-1]), 2)),
+    _broken("_linalg_slogdet", "logarithm of the largest", _result(_longer, 1)),
+    _broken("_linalg_solve_ex", "too long", _result(_longer, 0)),
+    _broken("linalg_ldl_factor_ex", "factor", _result(_longer, 0)),
+    _broken("linalg_lstsq", "too long", _result(_longer, 0)),
     _broken("triangular_solve", "unitriangular ignored", _given(unitriangular=False)),
     _broken("cholesky_inverse", "upper ignored", _given(upper=False)),
     # training and images

@@ -73,6 +73,9 @@ _WITHOUT = re.compile(
 #: Ops whose kernels in eager walk an expanded dimension as if it had memory of its own.
 _UNEXPANDED = re.compile(r"aten\.(nan)?median\.dim")
 
+#: Ops for which eager does not define which of equal values an index means.
+_ANY_TIE = re.compile(r"aten\.(kthvalue|(nan)?median)\.")
+
 #: Ops whose results are memory that nobody has written.
 _UNWRITTEN = re.compile(r"\w+\.(new_empty|empty|resize|_make_dep_token)")
 
@@ -187,7 +190,8 @@ def spec_of_any(op: OpOverload) -> Spec | None:
         return Call(args, kwargs)
 
     unknown = torch.Tag.nondeterministic_seeded in op.tags or _UNWRITTEN.match(str(op)) is not None
-    return Spec(call, Near(16, of="inputs" if pointwise else "either", zeros=pointwise), any_values=unknown)
+    near = Near(16, of="inputs" if pointwise else "either", zeros=pointwise)
+    return Spec(call, near, any_values=unknown, any_tie=_ANY_TIE.match(str(op)) is not None)
 
 
 def _other_sizes(draw: Draw, shapes: Sequence[_Shape], pointwise: bool) -> Mapping[_Shape, _Shape] | Mapping[int, int]:

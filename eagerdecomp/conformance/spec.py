@@ -158,6 +158,7 @@ class Spec:
         refused: draws calls that must raise, as in eager. A call for which eager does not raise is skipped.
         any_values: results (by number) whose values are not compared, for example random numbers and uninitialized memory; True for
             all.
+        any_tie: whether the index of any of several equal values is right.
         any_shapes: results (by number) whose shapes are not compared either, for example buffers that the forward saves for
             backward.
         optional: returns the results (by number) that a call does not request. They are not compared.
@@ -172,6 +173,7 @@ class Spec:
     near: Near | Callable[[Call], Near] = Near()
     refused: Callable[[Draw], Call] | None = None
     any_values: tuple[int, ...] | bool = ()
+    any_tie: bool = False
     any_shapes: tuple[int, ...] = ()
     optional: Callable[[Call], Sequence[int]] = lambda call: ()
     check_results: Callable[[Call, Sequence[Any], Sequence[Any]], str | None] | None = None

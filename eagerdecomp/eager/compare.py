@@ -50,6 +50,7 @@ __all__ = [
     "error_text",
     "input_names",
     "is_arbitrary",
+    "is_tie",
     "leaf_difference",
     "truth_of_call",
     "worst_difference",
@@ -169,7 +170,7 @@ def difference(
     held: Compare = "values" if values else "new NaN"
 
     def is_free(number: int) -> bool:
-        return is_arbitrary(op, number) or (number >= 0 and _is_tie(op, args, kwargs, number, want, have))
+        return is_arbitrary(op, number) or (number >= 0 and is_tie(op, args, kwargs, number, want, have))
 
     def leaf(part: str, number: int, what: str, place: int, **policies: Any) -> Difference | None:
         expected, got = getattr(want, part)[number], getattr(have, part)[number]
@@ -405,7 +406,7 @@ def _ulps(one: Tensor, other: Tensor) -> int | None:
     return abs(int(places[0]) - int(places[1])) if places is not None and finite else None
 
 
-def _is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], number: int, want: Observed, have: Observed) -> bool:
+def is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], number: int, want: Observed, have: Observed) -> bool:
     """Return whether a search op only broke a tie differently: its indices differ from eager's, but the values there are equal."""
     if not facts_of(op).finds_ties or number != 1 or len(want.leaves) != 2:
         return False

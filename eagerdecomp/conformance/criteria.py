@@ -3,8 +3,8 @@
 Eager's order of eigenvalues, signs of vectors, and pivots and reflectors below rounding are arbitrary. So a criterion checks two
 things instead. The results must be exact for a matrix within rounding of the given one: the product of the factors must equal it,
 within a multiple of its size, its norm and the epsilon of its dtype. And they must have the form that the op promises (triangular,
-orthonormal, sorted). For factorizations this replaces the comparison with eager only if the matrix is singular to working precision
-or if pivots are tied.
+orthonormal, sorted). The conformance suite accepts such results of any matrix. With `only_open`, as the fuzzer calls it, factors
+must be eager's unless rounding decides them: the matrix is singular to working precision, or pivots are tied.
 """
 
 from __future__ import annotations
@@ -25,8 +25,13 @@ __all__ = ["CRITERIA", "has_singular", "is_right", "matrices_of"]
 _ROUNDINGS = 64
 
 
-def is_right(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> bool | None:
-    """Return whether results meet the criterion of their op; None if it has none, or none for these arguments."""
+def is_right(
+    op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any], *, only_open: bool = False
+) -> bool | None:
+    """Return whether results meet the criterion of their op; None if it has none, or none for these arguments.
+
+    With `only_open`, factors of a matrix that determines them up to a convention, such as the signs of QR, are not right.
+    """
     criterion = CRITERIA.get(op._schema.name)
     if criterion is None:
         return None
@@ -34,11 +39,15 @@ def is_right(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], res
     tensors = [one for one in results if isinstance(one, Tensor)]
     matrix = next(one for one in given.values() if isinstance(one, Tensor)).detach()
     bounded = (matrix,) if criterion in _OF_ANY_RESULTS else (matrix, *tensors)
-    if not matrix.numel() or not all(bool(one.isfinite().all()) for one in bounded):
+    empty = not matrix.numel() and (only_open or criterion not in _OF_EMPTY_MATRICES)
+    if empty or not all(bool(one.isfinite().all()) for one in bounded):
         return None
     stored = max(torch.finfo(one.dtype).eps for one in (matrix, *tensors) if one.dtype.is_floating_point or one.dtype.is_complex)
     rounding = max(_rounding(matrix), 4 * stored * max(matrix.shape[-2:]))  # `out=` tensors may have a narrower dtype
-    return criterion(_wide(matrix), [_wide(one) for one in tensors], given, rounding)
+    wide = _wide(matrix), [_wide(one) for one in tensors], given, rounding
+    if only_open and criterion in _OPEN and not _OPEN[criterion](*wide):
+        return False
+    return criterion(*wide)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -62,7 +71,7 @@ def _orthonormal(x: Tensor, rounding: float) -> bool:
 
 def _singular_ones(matrix: Tensor, rounding: float) -> Tensor:
     """Mark the matrices of the batch whose candidate pivot columns are linearly dependent within rounding."""
-    values = torch.linalg.svdvals(matrix[..., : min(matrix.shape[-2:])])
+    values: Tensor = torch.linalg.svdvals(matrix[..., : min(matrix.shape[-2:])])
     return values[..., -1] <= rounding * values[..., 0]
 
 
@@ -238,10 +247,13 @@ def _tensor_solved(tensor: Tensor, results: Sequence[Tensor], given: Mapping[str
 
 
 def _pseudo_inverse(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
-    """Return True if rounding decides whether a singular value is below the tolerance, so its inverse may be present or not."""
+    """Check a pseudo-inverse if rounding decides whether a singular value is below the tolerance, so that it may be dropped.
+
+    Without tolerance, the inverse of a singular value below rounding is present: it may be any large number.
+    """
     if given.get("hermitian"):
-        matrix = matrix.tril() + matrix.tril(-1).mH
-    values = torch.linalg.svdvals(matrix)
+        matrix = _from_lower(matrix)
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     largest = values[..., :1]
     absolute, relative = (given.get(name) for name in ("atol", "rtol"))
     if relative is None:
@@ -251,9 +263,21 @@ def _pseudo_inverse(matrix: Tensor, results: Sequence[Tensor], given: Mapping[st
     if not bool(results[0].isfinite().all()) and bool((bound > 0).all()):
         return None  # a zero singular value is inverted only if the tolerance is zero
     decides = ((values - bound).abs() <= rounding * largest).any(-1)
-    # With no tolerance, singular values below rounding are inverted too.
-    kept = (bound <= 0).squeeze(-1) & (values[..., -1:] <= rounding * largest).squeeze(-1)
-    return True if bool((decides | kept).all()) else None
+    tiny = rounding * largest
+    kept = (bound <= tiny).squeeze(-1) & (values[..., -1:] <= tiny).squeeze(-1)
+    if not bool((decides | kept).all()):
+        return None
+    inverse = results[0]
+    huge = ~inverse.isfinite().flatten(-2).all(-1) | (_size(inverse) * tiny.squeeze(-1) >= 0.1)
+    ranks = range(values.size(-1) + 1)
+    found = [kept & huge]
+    for rank in ranks:
+        possible = ((values >= bound - tiny).sum(-1) >= rank) & ((values > bound + tiny).sum(-1) <= rank)
+        scales = torch.where(torch.arange(values.size(-1)) < rank, values.reciprocal(), 0.0)
+        wanted = (right.mH * scales.unsqueeze(-2)) @ left.mH
+        condition = largest.squeeze(-1) * scales.amax(-1)
+        found.append(possible & (_size(inverse - wanted) <= rounding * condition.clamp(min=1.0) * _size(wanted)))
+    return bool(torch.stack(found).any(0).all())
 
 
 def _beside(tolerance: Any) -> Tensor:
@@ -265,19 +289,21 @@ def _beside(tolerance: Any) -> Tensor:
 
 def _orthogonal_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
     basis, upper = results
-    if not (_is_singular(matrix, rounding) or _has_free_sign(matrix, rounding)) or not torch.equal(upper, upper.triu()):
+    if not torch.equal(upper, upper.triu()):
         return False
     if not basis.numel():
         return _small(upper.mH @ upper - matrix.mH @ matrix, matrix.mH @ matrix, rounding)
     return _orthonormal(basis, rounding) and _small(basis @ upper - matrix, matrix, rounding)
 
 
-def _has_free_sign(matrix: Tensor, rounding: float) -> bool:
+def _has_free_sign(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
     """Return whether rounding decides the sign of a row of R.
 
-    This is so if the first element of a column is below rounding, or if the rest of the column is: then rounding decides whether
-    the column gets a reflector at all.
+    This is so if the matrix is singular, or the first element of a column is below rounding, or the rest of the column is: then
+    rounding decides whether the column gets a reflector at all.
     """
+    if _is_singular(matrix, rounding):
+        return True
     scales = torch.geqrf(matrix)[1]
     none = scales[..., : matrix.size(-2) - 1]
     below = (none == 0) | ((none - 2).abs() <= max(rounding**2, 1e-15))
@@ -299,12 +325,14 @@ def _triangular_factors(matrix: Tensor, results: Sequence[Tensor], given: Mappin
     product = lower @ upper
     if order.numel():
         product = order @ product
-    open_ = _is_singular(matrix, rounding) or (bool(order.numel()) and _is_tied(lower, upper, rounding))
-    return open_ and shaped and float(largest) <= bound and _small(product - matrix, matrix, rounding)
+    return shaped and float(largest) <= bound and _small(product - matrix, matrix, rounding)
 
 
-def _is_tied(lower: Tensor, upper: Tensor, rounding: float) -> bool:
-    """Return whether two candidate pivots are equal within rounding, by `|real| + |imag|`, as in LAPACK."""
+def _has_free_pivots(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    """Return whether the matrix is singular, or two candidate pivots are equal within rounding: LAPACK's `|real| + |imag|`."""
+    order, lower, upper = results
+    if _is_singular(matrix, rounding) or not order.numel():
+        return _is_singular(matrix, rounding)
     pivots = upper.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
     others = (lower * pivots).tril(-1)
     sizes, largest = (torch.view_as_real(one.to(torch.complex128)).abs().sum(-1) for one in (others, pivots))
@@ -345,8 +373,42 @@ def _pivot_of_rounding(lower: Tensor, rounding: float) -> int | None:
 def _packed_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
     if given.get("pivot") is False:
         return None
+    failed = results[2] if len(results) > 2 else torch.zeros((), dtype=torch.int32)
+    zero = torch.nn.functional.pad(results[0].diagonal(dim1=-2, dim2=-1) == 0, (0, 1), value=True)
+    first = torch.where(zero[..., :-1].any(-1), zero.to(torch.uint8).argmax(-1) + 1, 0)
     parts = torch.lu_unpack(results[0], results[1])
-    return _triangular_factors(matrix, parts, given, rounding)
+    return (len(results) < 3 or bool((failed == first).all())) and _triangular_factors(matrix, parts, given, rounding)
+
+
+def _has_free_packed_pivots(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    return _has_free_pivots(matrix, torch.lu_unpack(results[0], results[1]), given, rounding)
+
+
+def _is_factored(matrix: Tensor, packed: Tensor, pivots: Tensor, rounding: float) -> bool:
+    """Check the factors of a matrix, or of its transpose: eager factors that of a contiguous one."""
+    parts = torch.lu_unpack(packed, pivots)
+    return any(_triangular_factors(one, parts, {}, rounding) for one in (matrix, matrix.mT))
+
+
+def _determinant(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    """Check the factors, and that the determinant, or its sign and logarithm, is theirs."""
+    *found, packed, pivots = results
+    swaps = (pivots != torch.arange(1, pivots.size(-1) + 1)).sum(-1)
+    values = packed.diagonal(dim1=-2, dim2=-1)
+    sign = torch.where(swaps % 2 == 0, 1.0, -1.0)
+    wanted = [sign * values.prod(-1)] if len(found) == 1 else [sign * values.sgn().prod(-1), values.abs().log().sum(-1)]
+    least = 2.0**-120 if len(found) == 1 else 1.0  # products underflow in float32
+    same = (
+        ((one == other) | ((one - other).abs() <= rounding * other.abs().clamp(min=least))).all()
+        for one, other in zip(found, wanted, strict=True)
+    )
+    return all(map(bool, same)) and _is_factored(matrix, packed, pivots, rounding)
+
+
+def _solved_by_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    solution, packed, pivots, failed = results
+    factored = not bool(packed.isfinite().all()) or _is_factored(matrix, packed, pivots, rounding)
+    return factored and _solved(matrix, [solution, failed], given, rounding)
 
 
 def _symmetric_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
@@ -375,21 +437,41 @@ def _symmetric_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping
             product = product[order][:, order]
         if not _small(product - one, one, rounding):
             return False
-    return _is_singular(whole, rounding)
+    return True
 
+
+def _is_singular_symmetric(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    return _is_singular(_from_lower(matrix, bool(given.get("hermitian"))), rounding)
+
+
+_SINGULAR, _SINGULAR_OF_OLD = _singular(adjoint=True), _singular(adjoint=False)
+
+#: Criteria for results that have elements although the matrix has none: any orthonormal basis is right.
+_OF_EMPTY_MATRICES = (_SINGULAR, _SINGULAR_OF_OLD, _orthogonal_factors)
 
 #: Criteria that can accept non-finite results.
-_OF_ANY_RESULTS = (_condition, _solution, _solved, _tensor_solved, _pseudo_inverse)
+_OF_ANY_RESULTS = (_condition, _solution, _solved, _solved_by_factors, _tensor_solved, _pseudo_inverse, _determinant)
+
+#: Criterion of a factorization -> whether rounding decides which of the right factors eager returns.
+_OPEN: Mapping[Callable[..., bool | None], Callable[..., bool]] = {
+    _orthogonal_factors: _has_free_sign,
+    _reflectors: _has_free_sign,
+    _triangular_factors: _has_free_pivots,
+    _packed_factors: _has_free_packed_pivots,
+    _symmetric_factors: _is_singular_symmetric,
+}
 
 CRITERIA: Mapping[str, Callable[..., bool | None]] = {
-    "aten::linalg_eigvals": _eigenvalues,
+    **dict.fromkeys(("aten::linalg_eigvals", "aten::_linalg_eigvals"), _eigenvalues),
     "aten::linalg_eig": _eigenvectors,
-    "aten::linalg_eigh": _symmetric,
-    "aten::linalg_svd": _singular(adjoint=True),
-    "aten::svd": _singular(adjoint=False),
+    **dict.fromkeys(("aten::linalg_eigh", "aten::_linalg_eigh"), _symmetric),
+    **dict.fromkeys(("aten::linalg_svd", "aten::_linalg_svd"), _SINGULAR),
+    "aten::svd": _SINGULAR_OF_OLD,
     "aten::linalg_cond": _condition,
     "aten::linalg_lstsq": _solution,
     **dict.fromkeys(("aten::linalg_solve", "aten::linalg_solve_ex"), _solved),
+    "aten::_linalg_solve_ex": _solved_by_factors,
+    **dict.fromkeys(("aten::_linalg_det", "aten::_linalg_slogdet"), _determinant),
     "aten::linalg_tensorsolve": _tensor_solved,
     **dict.fromkeys(("aten::linalg_inv", "aten::linalg_inv_ex", "aten::inverse"), _solved),
     **dict.fromkeys(("aten::linalg_pinv", "aten::pinverse"), _pseudo_inverse),
@@ -399,6 +481,5 @@ CRITERIA: Mapping[str, Callable[..., bool | None]] = {
     **dict.fromkeys(("aten::linalg_cholesky", "aten::linalg_cholesky_ex", "aten::cholesky"), _root),
     **dict.fromkeys(("aten::linalg_ldl_factor", "aten::linalg_ldl_factor_ex"), _symmetric_factors),
     "aten::linalg_lu": _triangular_factors,
-    "aten::linalg_lu_factor": _packed_factors,
-    "aten::linalg_lu_factor_ex": _packed_factors,
+    **dict.fromkeys(("aten::linalg_lu_factor", "aten::linalg_lu_factor_ex", "aten::_lu_with_info"), _packed_factors),
 }
