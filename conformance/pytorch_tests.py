@@ -152,14 +152,14 @@ def outcome_of(case: unittest.TestCase, around: Callable[[], Any] = nullcontext)
     """Run one test case, with its class's and module's set-up, inside a context.
 
     Args:
-        around: creates the context, which may raise `_Leaked` at its exit.
+        around: creates the context, which may raise `Leaked` at its exit.
     """
     result = _Result()
     suite = unittest.TestSuite([type(case)(case._testMethodName)])
     try:
         with around():
             suite.run(result)
-    except _Leaked as leak:
+    except Leaked as leak:
         return Outcome("leak", str(leak)) if result.outcome.kind in _GOOD else result.outcome
     return result.outcome
 
@@ -181,12 +181,12 @@ class _DeviceRecorder(BackendRecorder):
         return func(*args, **kwargs)
 
 
-class _Leaked(Exception):
+class Leaked(Exception):
     """Ops outside the set reached the backend; `str` lists them."""
 
 
 @contextmanager
-def _in_mode(mode: EagerDecompMode, op_set: OpSet, device: str = "cpu") -> Iterator[None]:
+def in_mode(mode: EagerDecompMode, op_set: OpSet, device: str = "cpu") -> Iterator[None]:
     before = mode.stats().host_random
     with BackendRecorder() if device == "cpu" else _DeviceRecorder(device) as seen, mode:
         yield
@@ -194,7 +194,7 @@ def _in_mode(mode: EagerDecompMode, op_set: OpSet, device: str = "cpu") -> Itera
     host = {op for op, count in mode.stats().host_random.items() if count > before.get(op, 0)}
     outside = [op for op in seen.outside(op_set) if str(op) not in host]
     if outside:
-        raise _Leaked(", ".join(sorted(map(str, outside))))
+        raise Leaked(", ".join(sorted(map(str, outside))))
 
 
 def status_of(native: Outcome, mode: Outcome | None, nothing: Outcome | None) -> str:
@@ -301,7 +301,7 @@ def _run_file(file: str, setting: _Setting, done: set[str], emit: Callable[[Row]
     tests = chosen(_tests_of(setting.root / file, setting), setting.sample, setting.match)
     left = {number: test for number, test in enumerate(tests) if test.name not in done}
     mode = EagerDecompMode(setting.backend)
-    lanes: dict[str, Callable[[], Any]] = {"native": nullcontext, "mode": lambda: _in_mode(mode, setting.op_set, setting.device)}
+    lanes: dict[str, Callable[[], Any]] = {"native": nullcontext, "mode": lambda: in_mode(mode, setting.op_set, setting.device)}
     if setting.device == "cpu":  # without the library, no test on a custom device could run
         lanes["nothing"] = Noop
     progress = Progress(len(left), sys.stderr)
@@ -339,7 +339,7 @@ def _lost_row(file: str, test: Job, lost: Lost) -> Row:
 # -- the run ------------------------------------------------------------------------------------------------------
 
 
-class _Journal:
+class Journal:
     """A file of rows, one JSON line each, so that a run can be continued."""
 
     def __init__(self, path: str | None, again: bool) -> None:
@@ -359,6 +359,7 @@ class _Journal:
         outcomes = {name: Outcome(**entry[name]) if entry[name] else None for name in ("native", "mode", "nothing")}
         row = Row(**{**entry, **outcomes})
         self.rows[row.file, row.test] = row
+        self.failed.pop(row.file, None)  # it failed in an earlier run
 
     def add(self, entry: dict[str, Any]) -> None:
         self._take(entry)
@@ -370,7 +371,7 @@ class _Journal:
         return {test for known, test in self.rows if known == file}
 
 
-def _run(files: Sequence[str], setting: _Setting, journal: _Journal) -> None:
+def _run(files: Sequence[str], setting: _Setting, journal: Journal) -> None:
     """Run each file in its own process, which imports it once and forks for its tests."""
     context = multiprocessing.get_context("fork")
     for file in files:
@@ -437,7 +438,7 @@ def groups(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
     return sorted(found.items(), key=lambda item: -len(item[1]))
 
 
-def _report(journal: _Journal, reasons: Sequence[Reason], show: int) -> tuple[str, bool]:
+def report_of(journal: Journal, reasons: Sequence[Reason], show: int) -> tuple[str, bool]:
     rows = with_reasons(journal.rows.values(), reasons)
     parts = [table(rows)]
     for message, mine in groups(rows):
@@ -499,7 +500,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     devices = DeviceNames(tuple(args.names))
     setting = _Setting(root, backend, devices, args.device, tuple(args.stub), args.sample, args.match, args.limit, args.workers)
-    journal = _Journal(args.resume, args.again)
+    journal = Journal(args.resume, args.again)
     with ExitStack() as stack:
         started = time.monotonic()
         stack.callback(lambda: print(f"{time.monotonic() - started:.0f} s", file=sys.stderr))
@@ -507,9 +508,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not args.report:
                 _run(files, setting, journal)
         except KeyboardInterrupt:
-            print(_report(journal, reasons, args.show)[0])
+            print(report_of(journal, reasons, args.show)[0])
             return 130
-    text, clean = _report(journal, reasons, args.show)
+    text, clean = report_of(journal, reasons, args.show)
     print(text)
     if args.json:
         rows = [asdict(row) for row in with_reasons(journal.rows.values(), reasons)]

@@ -15,7 +15,7 @@ import eagerdecomp as ed
 from conformance import pytorch_tests
 from conformance.pytorch_files import cases_of
 from conformance.pytorch_reasons import REASONS
-from conformance.pytorch_tests import _in_mode, _Leaked, main, outcome_of
+from conformance.pytorch_tests import Leaked, in_mode, main, outcome_of
 
 HEADER = """
 import os, signal, time, unittest
@@ -139,27 +139,27 @@ def test_a_failure_that_other_tests_cause_is_distinguished(tmp_path: Path) -> No
 
 def test_an_op_outside_the_set_that_reaches_the_backend_is_a_leak() -> None:
     case = cases_of(SimpleNamespace(One=_Silu))[0]  # type: ignore[arg-type]
-    assert outcome_of(case, lambda: _in_mode(ed.EagerDecompMode(ed.core_aten()), ed.core_aten())).kind == "pass"
+    assert outcome_of(case, lambda: in_mode(ed.EagerDecompMode(ed.core_aten()), ed.core_aten())).kind == "pass"
     narrower = ed.core_aten() - ["aten.sigmoid"]
-    found = outcome_of(case, lambda: _in_mode(ed.EagerDecompMode(ed.core_aten()), narrower))
+    found = outcome_of(case, lambda: in_mode(ed.EagerDecompMode(ed.core_aten()), narrower))
     assert (found.kind, found.message) == ("leak", "aten.sigmoid.default")
-    with pytest.raises(_Leaked), _in_mode(ed.EagerDecompMode(ed.core_aten()), narrower):
+    with pytest.raises(Leaked), in_mode(ed.EagerDecompMode(ed.core_aten()), narrower):
         torch.nn.functional.silu(torch.ones(2))
 
 
 def test_a_random_call_for_the_host_is_no_leak() -> None:
     mode, generator = ed.EagerDecompMode(ed.core_aten()), torch.Generator()
     for _ in range(2):  # the second time too, when the mode has counted such a call before
-        with _in_mode(mode, ed.core_aten()):
+        with in_mode(mode, ed.core_aten()):
             torch.randint(0, 9, (2,), generator=generator)
     narrower = ed.core_aten() - ["aten.sigmoid"]
 
     def draw_and_leak() -> None:
-        with _in_mode(mode, narrower):
+        with in_mode(mode, narrower):
             torch.randint(0, 9, (2,), generator=generator)
             torch.nn.functional.silu(torch.ones(2))
 
-    with pytest.raises(_Leaked, match=r"^aten.sigmoid.default$"):
+    with pytest.raises(Leaked, match=r"^aten.sigmoid.default$"):
         draw_and_leak()
 
 
