@@ -11,7 +11,7 @@ import pytest
 
 from conformance import kill_matrix
 from conformance.kill_matrix import Row, judged, main, rounds, table
-from conformance.mutants import EQUIVALENTS, FAMILIES, MUTANTS
+from conformance.mutants import EQUIVALENTS, FAMILIES, MUTANTS, unlike_eager
 from conformance.mutants.builder import broken, call, normal
 
 FOUND = Row("exp: broken", "aten.exp.default", "dtype", True, (), ("values",), "aten.exp(f32[2])", "off", "wrong", 3, 0.1)
@@ -51,6 +51,22 @@ def test_a_broken_kernel_is_reported_with_its_op_and_a_right_one_is_not() -> Non
     assert first.example
     assert not second.flagged
     assert first.others == second.others == ()
+
+
+#: Of ops of `infra`, for which every call shows the fault.
+WRONG_INFRA = [
+    broken("is_pinned", "always", "values", lambda c: True, list),
+    broken("sym_numel", "of the storage", "values", lambda c: c.self.untyped_storage().nbytes() // c.self.element_size(), list),
+    broken("sym_is_contiguous", "of any format", "values", lambda c: c.self.is_contiguous(), list),
+    broken("set_", "resized", "memory", lambda c: c.self.resize_(0), list),
+    broken("set_.source_Storage", "a copy", "aliasing", lambda c: c.self.set_(c.source.clone()), list),
+]
+
+
+@pytest.mark.full
+def test_wrong_kernels_of_infra_are_found_and_right_ones_that_are_unlike_eagers_are_not() -> None:
+    rows = [row for lot in rounds([*WRONG_INFRA, *unlike_eager.EQUIVALENTS]) for row in judged(lot, "quick", 0)]
+    assert [(row.name, row.message) for row in rows if not row.right] == []
 
 
 @pytest.mark.nightly

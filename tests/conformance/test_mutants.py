@@ -19,6 +19,7 @@ from conformance.mutants import (
     Mutant,
     Proof,
     differs_from_eager,
+    equivalents,
     fault_shows,
 )
 from conformance.mutants.builder import normal
@@ -90,7 +91,7 @@ def test_a_fatal_kernel_does_not_return_from_its_trigger(mutant: Mutant, capfd: 
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("equivalent", EQUIVALENTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("equivalent", equivalents.EQUIVALENTS, ids=lambda one: one.name)
 def test_an_equivalent_equals_eager_on_a_usual_call_and_on_the_triggers_of_its_op(equivalent: Mutant) -> None:
     assert not differs_from_eager(equivalent, USUAL_CALLS[equivalent.op])
     for mutant in MUTANTS:

@@ -1,23 +1,23 @@
-"""Right kernels that differ from eager pass, of ops without an equivalent in the kill matrix; so do kernels that return results
-where eager refuses, leaves open or gets wrong. Broken ones of `infra` are found."""
+"""Right kernels that other backends have: their results may have other strides, places of equal elements or roundings than eager's,
+and they return something where eager refuses a call, leaves a value open or gets it wrong. No kernel must copy that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
-from sampled import sampled
-from spec_trials import first_faults, overload, with_eager_errors
 from torch import Tensor
 
-pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore")]
+from conformance.mutants.builder import EQUIVALENT, Mutant, overload
+
+__all__ = ["EQUIVALENTS"]
 
 aten = torch.ops.aten
 
 
-def in_float64(name: str) -> Callable[..., Any]:
+def _in_float64(name: str) -> Callable[..., Any]:
     """Eager's kernel in float64, its results brought back: a kernel that rounds once."""
     run = overload(name)
 
@@ -29,7 +29,7 @@ def in_float64(name: str) -> Callable[..., Any]:
     return rounds_once
 
 
-def max_pool_with_the_first_nan(one: Tensor, *rest: Any) -> Any:
+def _max_pool_with_the_first_nan(one: Tensor, *rest: Any) -> Any:
     values, places = aten.max_pool2d_with_indices(one, *rest)
     if one.is_floating_point():
         first = one.isnan().flatten(-2).int().argmax(-1)[..., None, None].expand(places.shape)
@@ -38,12 +38,12 @@ def max_pool_with_the_first_nan(one: Tensor, *rest: Any) -> Any:
     return values, places
 
 
-def amax_with_other_zeros(x: Tensor, dims: Any = (), keepdim: bool = False) -> Tensor:
+def _amax_with_other_zeros(x: Tensor, dims: Any = (), keepdim: bool = False) -> Tensor:
     result = aten.amax(x, dims, keepdim)
     return torch.where(result == 0, torch.zeros_like(result), result)
 
 
-def index_put_turned(x: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+def _index_put_turned(x: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     if not accumulate:
         found: Tensor = aten.index_put(x, indices, values)
         return found if x.is_contiguous() or x.dim() != 2 else found.t().contiguous().t()
@@ -52,7 +52,7 @@ def index_put_turned(x: Tensor, indices: Any, values: Tensor, accumulate: bool =
     return summed.to(x.dtype)
 
 
-def bag_by_rows(weight, indices, offsets, scale=False, mode=0, sparse=False, per_sample=None, last=False, padding=-1):
+def _bag_by_rows(weight, indices, offsets, scale=False, mode=0, sparse=False, per_sample=None, last=False, padding=-1):
     result, _, sizes, places = aten._embedding_bag(weight, indices, offsets, scale, mode, sparse, per_sample, last, padding)
     indices, offsets = indices.flatten(), offsets.long()
     ends = offsets if last else torch.cat([offsets, torch.tensor([len(indices)])])
@@ -60,35 +60,35 @@ def bag_by_rows(weight, indices, offsets, scale=False, mode=0, sparse=False, per
     return result.clone(), bags.to(sizes.dtype), sizes, places
 
 
-def arange_in_float32(start, end, step=1, **options):
+def _arange_in_float32(start, end, step=1, **options):
     made = aten.arange(start, end, step, **options)
     return torch.arange(made.numel(), dtype=made.dtype) * step + start if made.dtype is torch.float32 else made
 
 
-def flip_by_index(x, dims):
+def _flip_by_index(x, dims):
     for dim in dims if len({dim % max(1, x.dim()) for dim in dims}) == len(dims) else [99]:
         x = x.flip(dim)
     return x.clone(memory_format=torch.contiguous_format)
 
 
-RIGHT: list[tuple[str, Callable[..., Any]]] = [
+_RIGHT: list[tuple[str, Callable[..., Any]]] = [
     *(
-        (f"aten.{op}", in_float64(f"aten.{op}"))
+        (f"aten.{op}", _in_float64(f"aten.{op}"))
         for op in ("avg_pool1d.default", "max_pool2d_with_indices_backward.default", "_adaptive_avg_pool2d_backward.default")
     ),
     *(
-        (f"aten.{op}", in_float64(f"aten.{op}"))
+        (f"aten.{op}", _in_float64(f"aten.{op}"))
         for op in ("_adaptive_avg_pool3d.default", "grid_sampler_2d.default", "upsample_nearest2d.vec")
     ),
-    ("aten.max_pool2d_with_indices.default", max_pool_with_the_first_nan),
-    ("aten.amax.default", amax_with_other_zeros),
-    ("aten.index_put.default", index_put_turned),
-    ("aten._embedding_bag.default", bag_by_rows),
+    ("aten.max_pool2d_with_indices.default", _max_pool_with_the_first_nan),
+    ("aten.amax.default", _amax_with_other_zeros),
+    ("aten.index_put.default", _index_put_turned),
+    ("aten._embedding_bag.default", _bag_by_rows),
     ("aten.nonzero.default", lambda x: aten.nonzero(x).contiguous()),
     ("aten.index.Tensor", lambda x, indices: aten.index.Tensor(x, indices).contiguous()),
-    ("aten.arange.start_step", arange_in_float32),
+    ("aten.arange.start_step", _arange_in_float32),
     ("aten.constant_pad_nd.default", lambda x, pad, value=0: aten.constant_pad_nd(x.contiguous(), pad, value).contiguous()),
-    ("aten.flip.default", flip_by_index),
+    ("aten.flip.default", _flip_by_index),
     ("aten.lift_fresh.default", lambda x: aten.alias(x)),
     ("aten.empty.memory_format", lambda size, **options: aten.empty(size, **options).fill_(7)),
     ("aten.repeat.default", lambda x, times: aten.repeat(x.contiguous(), times)),
@@ -96,19 +96,14 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "run"), sampled(RIGHT, ids=lambda case: f"{case[0]}-{case[1].__name__}"))
-def test_right_kernels_that_differ_from_eager_pass(name: str, run: Callable[..., Any]) -> None:
-    assert first_faults(name, with_eager_errors(name, run), 150) == []
-
-
-def pool_that_keeps_its_place(x: Tensor, *args: Any) -> Any:
+def _pool_that_keeps_its_place(x: Tensor, *args: Any) -> Any:
     """In channels_last too, where in windows of negative infinity eager's kernel loses it."""
     values, places = aten.max_pool3d_with_indices(x, *args)
     right = aten.max_pool3d_with_indices(x.contiguous(), *args)[1]
     return values, places.copy_(torch.where(values.isnan(), places, right))
 
 
-def norm_backward_of_what_is_there(name: str) -> Callable[..., Any]:
+def _norm_backward_of_what_is_there(name: str) -> Callable[..., Any]:
     run = overload(name)
 
     def kernel(grad: Tensor, *args: Any) -> Any:
@@ -120,44 +115,49 @@ def norm_backward_of_what_is_there(name: str) -> Callable[..., Any]:
     return kernel
 
 
-def embedding_backward_that_only_adds(grad: Tensor, *args: Any) -> Tensor:
+def _embedding_backward_that_only_adds(grad: Tensor, *args: Any) -> Tensor:
     made: Tensor = aten.embedding_dense_backward(grad, *args)
     parts = (aten.embedding_dense_backward(one, *args) for one in (grad.real, grad.imag)) if grad.is_complex() else ()
     return torch.complex(*parts) if grad.is_complex() else made
 
 
-def log2_by_a_complex_quotient(x: Tensor) -> Tensor:
+def _log2_by_a_complex_quotient(x: Tensor) -> Tensor:
     """Return what eager's kernel does on processors without vectors: NaN beside infinity."""
     made: Tensor = aten.log2(x)
     return torch.where(made.real.isinf(), torch.complex(made.real, made.real * 0), made) if x.is_complex() else made
 
 
 #: No kernel must copy what eager refuses, leaves open or gets wrong.
-ACCIDENTS: dict[str, Callable[..., Any]] = {
-    "aten.max_pool3d_with_indices.default": pool_that_keeps_its_place,
+_ACCIDENTS: dict[str, Callable[..., Any]] = {
+    "aten.max_pool3d_with_indices.default": _pool_that_keeps_its_place,
     **{
-        f"aten.native_{name}_norm_backward.default": norm_backward_of_what_is_there(f"aten.native_{name}_norm_backward.default")
+        f"aten.native_{name}_norm_backward.default": _norm_backward_of_what_is_there(f"aten.native_{name}_norm_backward.default")
         for name in ("layer", "group")
     },
-    "aten.embedding_dense_backward.default": embedding_backward_that_only_adds,
-    "aten.log2.default": log2_by_a_complex_quotient,
+    "aten.embedding_dense_backward.default": _embedding_backward_that_only_adds,
+    "aten.log2.default": _log2_by_a_complex_quotient,
 }
 
 
-@pytest.mark.parametrize("name", ACCIDENTS)
-def test_a_kernel_that_returns_what_eager_does_not_is_right(name: str) -> None:
-    assert first_faults(name, ACCIDENTS[name], 300) == []
+def _with_eager_errors(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel with eager's errors: only its results differ."""
+    op = overload(name)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        copies = [one.clone() if isinstance(one, Tensor) and one.numel() and not one.is_conj() else one for one in args]
+        op(*copies, **kwargs)
+        return run(*args, **kwargs)
+
+    kernel.__name__ = run.__name__
+    return kernel
 
 
-BROKEN: list[tuple[str, Callable[..., Any]]] = [
-    ("aten.is_pinned.default", lambda x: True),
-    ("aten.sym_numel.default", lambda x: x.untyped_storage().nbytes() // x.element_size()),
-    ("aten.sym_is_contiguous.default", lambda x, form=torch.contiguous_format: x.is_contiguous()),
-    ("aten.set_.default", lambda x: x.resize_(0)),
-    ("aten.set_.source_Storage", lambda x, storage: x.set_(storage.clone())),
-]
+def _equivalent(name: str, run: Callable[..., Any]) -> Mutant:
+    about = "unlike eager" if run.__name__ in ("<lambda>", "kernel") else run.__name__.strip("_").replace("_", " ")
+    return Mutant(f"{name.removeprefix('aten.')}: {about}", name, EQUIVALENT, lambda: run, "eager's choice is arbitrary", list)
 
 
-@pytest.mark.parametrize(("name", "run"), BROKEN)
-def test_a_broken_kernel_is_found(name: str, run: Callable[..., Any]) -> None:
-    assert first_faults(name, run)
+EQUIVALENTS: tuple[Mutant, ...] = (
+    *(_equivalent(name, _with_eager_errors(name, run)) for name, run in _RIGHT),
+    *(_equivalent(name, run) for name, run in _ACCIDENTS.items()),
+)
