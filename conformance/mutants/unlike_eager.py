@@ -52,7 +52,17 @@ def _index_put_turned(x: Tensor, indices: Any, values: Tensor, accumulate: bool 
     return summed.to(x.dtype)
 
 
-def _bag_by_rows(weight, indices, offsets, scale=False, mode=0, sparse=False, per_sample=None, last=False, padding=-1):
+def _bag_by_rows(
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    scale: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample: Any = None,
+    last: bool = False,
+    padding: int = -1,
+) -> Any:
     result, _, sizes, places = aten._embedding_bag(weight, indices, offsets, scale, mode, sparse, per_sample, last, padding)
     indices, offsets = indices.flatten(), offsets.long()
     ends = offsets if last else torch.cat([offsets, torch.tensor([len(indices)])])
@@ -60,12 +70,12 @@ def _bag_by_rows(weight, indices, offsets, scale=False, mode=0, sparse=False, pe
     return result.clone(), bags.to(sizes.dtype), sizes, places
 
 
-def _arange_in_float32(start, end, step=1, **options):
+def _arange_in_float32(start: Any, end: Any, step: Any = 1, **options: Any) -> Any:
     made = aten.arange(start, end, step, **options)
     return torch.arange(made.numel(), dtype=made.dtype) * step + start if made.dtype is torch.float32 else made
 
 
-def _flip_by_index(x, dims):
+def _flip_by_index(x: Any, dims: Any) -> Any:
     for dim in dims if len({dim % max(1, x.dim()) for dim in dims}) == len(dims) else [99]:
         x = x.flip(dim)
     return x.clone(memory_format=torch.contiguous_format)
