@@ -250,19 +250,9 @@ def _turned(weight: Tensor, groups: int) -> Tensor:
 
 
 @rule("aten._convolution.default", "aten._convolution.deprecated", "aten.convolution_overrideable.default", recorded=True)
-def _convolution(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    *switches: bool,
-) -> Any:
-    return aten.convolution.default(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+def _convolution(*args: Any) -> Any:
+    """Leave the switches behind `groups` out, which choose among kernels."""
+    return aten.convolution.default(*args[:9])
 
 
 @rule("aten.mkldnn_convolution.default", recorded=True)

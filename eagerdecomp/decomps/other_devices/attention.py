@@ -26,6 +26,7 @@ from torch import Tensor
 from eagerdecomp.decomps.math.attention_heads import as_rows, largest_block, scaling_of, with_strides_of
 from eagerdecomp.decomps.math.philox import philox_uniform
 from eagerdecomp.eager.promotion import in_type, number_like, wide_type, widened
+from eagerdecomp.rules.by_schema import by_schema
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -44,7 +45,6 @@ class _Seen:
     right: int | None = None
     rows: Tensor | None = None
     columns: Tensor | None = None
-    row_lengths: Tensor | None = None
     column_lengths: Tensor | None = None
     row_sequences: Tensor | None = None
     column_sequences: Tensor | None = None
@@ -56,12 +56,10 @@ class _Seen:
         columns = self.columns if self.columns is not None else aten.arange.start_step(0, keys, 1, device=device)
         rows = aten.unsqueeze.default(rows, -1)
         if self.lower_right:
-            rows_in: Any = length if self.row_lengths is None else aten.unsqueeze.default(self.row_lengths, -1)
-            keys_in: Any = keys if self.column_lengths is None else self.column_lengths
-            if isinstance(keys_in, int) and isinstance(rows_in, int):
-                rows = aten.add.Scalar(rows, keys_in - rows_in)
+            if self.column_lengths is None:
+                rows = aten.add.Scalar(rows, keys - length)
             else:
-                rows = aten.add.Tensor(rows, _minus(keys_in, rows_in, rows))
+                rows = aten.add.Tensor(rows, aten.sub.Scalar(self.column_lengths, length))
         return aten.sub.Tensor(self._of_block(rows), columns)
 
     def _of_block(self, rows: Tensor) -> Any:
@@ -85,12 +83,6 @@ class _Seen:
             columns = self.columns if self.columns is not None else aten.arange.start_step(0, keys, 1, device=device)
             found = _both(found, aten.lt.Tensor(columns, self.column_lengths))
         return found
-
-
-def _minus(left: Any, right: Any, like: Tensor) -> Any:
-    if isinstance(left, int):
-        left = aten.full.default([], left, dtype=like.dtype, device=like.device)
-    return aten.sub.Scalar(left, right) if isinstance(right, int) else aten.sub.Tensor(left, right)
 
 
 def _both(first: Tensor | None, second: Tensor) -> Any:
@@ -269,6 +261,33 @@ def _with_strides_of(x: Tensor, like: Tensor) -> Any:
     return aten.permute.default(aten.clone.default(turned, memory_format=torch.contiguous_format), back)
 
 
+# -- what the ops share --------------------------------------------------------------------------------------------------------
+#
+# Their rules get the op's arguments by the names that its schema gives them (`by_schema`).
+
+
+def _of_batch(x: Tensor) -> Any:
+    return aten.unsqueeze.default(x, 0) if x.dim() == 3 else x
+
+
+def _dense(call: Any, seed: Any, offset: Any, *, lower_right: bool = False) -> _Problem:
+    """Return the problem of a call on ``[B, H, L, D]`` or ``[H, L, D]``."""
+    query, key, value = (_of_batch(x) for x in (call.query, call.key, call.value))
+    bias, seen = getattr(call, "attn_bias", None), _Seen(call.is_causal, lower_right)
+    return _Problem(query, key, value, scaling_of(query, call.scale), seen, bias, call.dropout_p, seed, offset)
+
+
+def _packed(call: Any, seen: _Seen, seed: Any, offset: Any, bias: Any = None) -> _Problem:
+    """Return the problem of a call on ``[B, L, H, D]``, or on ``[total, H, D]`` with sequence offsets."""
+    query, key, value = (_unpacked(x) for x in (call.query, call.key, call.value))
+    return _Problem(query, key, value, scaling_of(query, call.scale), seen, bias, call.dropout_p, seed, offset)
+
+
+def _like_operands(grads: Sequence[Any], call: Any, shaped: Callable[[Tensor, Tensor], Any] = with_strides_of) -> tuple[Any, ...]:
+    """Return the gradients of query, key and value, each shaped like its operand."""
+    return tuple(shaped(grad, like) for grad, like in zip(grads, (call.query, call.key, call.value), strict=False))
+
+
 # -- flash attention ----------------------------------------------------------------------------------------------------------
 
 
@@ -296,70 +315,33 @@ def _descaled(x: Tensor, scale: Tensor | None) -> Tensor:
     return aten._to_copy.default(wide, dtype=torch.bfloat16)  # type: ignore[no-any-return]
 
 
-@rule("aten._scaled_dot_product_flash_attention.default", recorded=True)
-def _flash(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> Any:
+def _flash(call: Any) -> Any:
     """Compute attention. The causal mask is aligned at the lower right if lengths differ, as in FlashAttention-2."""
-    seed, offset = _seeds(dropout_p, query)
-    seen = _Seen(is_causal, lower_right=True)
-    problem = _Problem(query, key, value, scaling_of(query, scale), seen, None, dropout_p, seed, offset)
-    out, logsumexp = _forward(problem)
-    state, unused = _flash_state(seed, offset)
-    empty = aten.full.default([0], 0, dtype=query.dtype, device=query.device)
-    return with_strides_of(out, query), logsumexp, None, None, query.size(2), key.size(2), state, unused, empty
+    seeds = _seeds(call.dropout_p, call.query)
+    out, logsumexp = _forward(_dense(call, *seeds, lower_right=True))
+    return (
+        with_strides_of(out, call.query),
+        logsumexp,
+        None,
+        None,
+        call.query.size(2),
+        call.key.size(2),
+        *_flash_state(*seeds),
+        aten.full.default([0], 0, dtype=call.query.dtype, device=call.query.device),
+    )
 
 
-@rule("aten._scaled_dot_product_flash_attention.quantized", recorded=True)
-def _flash_quantized(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    q_descale: Tensor | None,
-    k_descale: Tensor | None,
-    v_descale: Tensor | None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> Any:
-    operands = _descaled(query, q_descale), _descaled(key, k_descale), _descaled(value, v_descale)
-    return _flash(*operands, dropout_p, is_causal, return_debug_mask, scale=scale)
+def _flash_quantized(call: Any) -> Any:
+    call.query, call.key = _descaled(call.query, call.q_descale), _descaled(call.key, call.k_descale)
+    call.value = _descaled(call.value, call.v_descale)
+    return _flash(call)
 
 
-@rule("aten._scaled_dot_product_flash_attention_backward.default", recorded=True)
-def _flash_backward(
-    grad_out: Tensor | None,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    philox_seed: Tensor,
-    philox_offset: Tensor,
-    *,
-    scale: float | None = None,
-) -> Any:
-    if grad_out is None:  # autograd's undefined gradient
+def _flash_backward(call: Any) -> Any:
+    if call.grad_out is None:  # autograd's undefined gradient
         return None, None, None
-    seen, (seed, offset) = _Seen(is_causal, lower_right=True), _flash_seeds(dropout_p, philox_seed)
-    problem = _Problem(query, key, value, scaling_of(query, scale), seen, None, dropout_p, seed, offset)
-    grads = _backward(problem, grad_out, out, logsumexp)
-    return tuple(with_strides_of(grad, like) for grad, like in zip(grads, (query, key, value), strict=False))
+    problem = _dense(call, *_flash_seeds(call.dropout_p, call.philox_seed), lower_right=True)
+    return _like_operands(_backward(problem, call.grad_out, call.out, call.logsumexp), call)
 
 
 # -- flash attention of sequences end to end ----------------------------------------------------------------------------------
@@ -376,30 +358,28 @@ def _sequences(cum_seq: Tensor, total: int) -> tuple[Any, Any, Any]:
     return of, aten.sub.Tensor(places, first), aten.sub.Tensor(end, first)
 
 
-def _packed(
-    query: Tensor,
-    key: Tensor,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    is_causal: bool,
-    left: int | None,
-    right: int | None,
-    used: Tensor | None,
-) -> _Seen:
-    """Return which keys are seen, for ``[B, L, H, D]``, or ``[total, H, D]`` with offsets."""
-    left, right = (None if one is None or one < 0 else one for one in (left, right))
+def _seen_in_sequences(call: Any, cum_seq_q: Tensor | None, cum_seq_k: Tensor | None, used: Tensor | None, seen: _Seen) -> _Seen:
+    """Return which keys are seen in sequences with these offsets, or in batches if there are none; `seen` has the rest.
+
+    Each sequence has `used` keys.
+    """
     if cum_seq_q is None or cum_seq_k is None:
         lengths = None if used is None else aten.view.default(in_type(used, torch.int64), [-1, 1, 1, 1])
-        return _Seen(is_causal, True, left, right, column_lengths=lengths)
-    row_of, rows, row_lengths = _sequences(cum_seq_q, query.size(0))
-    column_of, columns, column_lengths = _sequences(cum_seq_k, key.size(0))
+        return replace(seen, column_lengths=lengths)
+    row_of, rows, row_lengths = _sequences(cum_seq_q, call.query.size(-3))
+    column_of, columns, column_lengths = _sequences(cum_seq_k, call.key.size(-3))
     if used is not None:
         column_lengths = aten.index.Tensor(in_type(used, torch.int64), [column_of])
-    in_rows = aten.sub.Tensor(aten.slice.Tensor(cum_seq_k, 0, 1), aten.slice.Tensor(cum_seq_k, 0, 0, -1))
-    keys_of_row = aten.index.Tensor(in_type(used if used is not None else in_rows, torch.int64), [row_of])
-    # Align the last query of each sequence with the last key of the same sequence.
-    shifted = aten.add.Tensor(rows, aten.sub.Tensor(keys_of_row, row_lengths))
-    return _Seen(is_causal, False, left, right, shifted, columns, None, column_lengths, row_of, column_of)
+    if seen.lower_right:  # align the last query of each sequence with the last key of the same sequence
+        in_rows = aten.sub.Tensor(aten.slice.Tensor(cum_seq_k, 0, 1), aten.slice.Tensor(cum_seq_k, 0, 0, -1))
+        keys_of_row = aten.index.Tensor(in_type(used if used is not None else in_rows, torch.int64), [row_of])
+        rows = aten.add.Tensor(rows, aten.sub.Tensor(keys_of_row, row_lengths))
+    return _Seen(seen.causal, False, seen.left, seen.right, rows, columns, column_lengths, row_of, column_of)
+
+
+def _flash_seen(call: Any, used: Tensor | None = None) -> _Seen:
+    left, right = (None if one is None or one < 0 else one for one in (call.window_size_left, call.window_size_right))
+    return _seen_in_sequences(call, call.cum_seq_q, call.cum_seq_k, used, _Seen(call.is_causal, True, left, right))
 
 
 def _slopes(slopes: Tensor | None, seen: _Seen, length: int, keys: int, device: torch.device) -> Any:
@@ -420,122 +400,58 @@ def _repacked(x: Tensor, like: Tensor) -> Any:
     return with_strides_of(aten.view.default(turned, list(like.shape)), like)
 
 
-@rule("aten._flash_attention_forward.default", recorded=True)
-def _flash_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    return_debug_mask: bool,
-    *,
-    scale: float | None = None,
-    window_size_left: int | None = None,
-    window_size_right: int | None = None,
-    seqused_k: Tensor | None = None,
-    alibi_slopes: Tensor | None = None,
-    block_table: Tensor | None = None,
-    num_splits: int | None = None,
-) -> Any:
+def _flash_forward(call: Any) -> Any:
     """Compute attention of ``[B, L, H, D]``, or of ``[total, H, D]`` with sequence offsets.
 
     Pages of keys (`block_table`) are joined first, for batches without key offsets.
     """
-    if block_table is not None:
-        if cum_seq_k is not None:
+    if getattr(call, "block_table", None) is not None:
+        if call.cum_seq_k is not None:
             return NotImplemented
-        batch, pages = block_table.shape
-        key, value = (
-            aten.reshape.default(aten.index.Tensor(x, [block_table]), [batch, pages * x.size(1), *x.shape[2:]])
-            for x in (key, value)
+        batch, pages = call.block_table.shape
+        call.key, call.value = (
+            aten.reshape.default(aten.index.Tensor(x, [call.block_table]), [batch, pages * x.size(1), *x.shape[2:]])
+            for x in (call.key, call.value)
         )
-    if (cum_seq_q is None) is not (cum_seq_k is None):
+    if (call.cum_seq_q is None) is not (call.cum_seq_k is None):
         return NotImplemented
-    seed, offset = _seeds(dropout_p, query)
-    seen = _packed(query, key, cum_seq_q, cum_seq_k, is_causal, window_size_left, window_size_right, seqused_k)
-    operands = _unpacked(query), _unpacked(key), _unpacked(value)
-    bias = _slopes(alibi_slopes, seen, operands[0].size(2), operands[1].size(2), query.device)
-    out, logsumexp = _forward(_Problem(*operands, scaling_of(operands[0], scale), seen, bias, dropout_p, seed, offset))
-    if cum_seq_q is not None:
+    seeds, seen = _seeds(call.dropout_p, call.query), _flash_seen(call, call.seqused_k)
+    problem = _packed(call, seen, *seeds)
+    bias = _slopes(call.alibi_slopes, seen, problem.query.size(2), problem.key.size(2), call.query.device)
+    out, logsumexp = _forward(replace(problem, bias=bias))
+    if call.cum_seq_q is not None:
         logsumexp = aten.view.default(logsumexp, list(logsumexp.shape[1:]))
-    state, unused = _flash_state(seed, offset)
-    empty = aten.full.default([0], 0, dtype=query.dtype, device=query.device)
-    return _repacked(out, query), logsumexp, state, unused, empty
+    empty = aten.full.default([0], 0, dtype=call.query.dtype, device=call.query.device)
+    return _repacked(out, call.query), logsumexp, *_flash_state(*seeds), empty
 
 
-@rule("aten._flash_attention_forward.quantized", recorded=True)
-def _flash_forward_quantized(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    return_debug_mask: bool,
-    q_descale: Tensor | None,
-    k_descale: Tensor | None,
-    v_descale: Tensor | None,
-    **options: Any,
-) -> Any:
+def _flash_forward_quantized(call: Any) -> Any:
     """Multiply float8 operands by their scales, then compute attention.
 
     Scales are per batch and head. Concatenated sequences have no batch, so float8 with offsets is declined.
     """
-    if cum_seq_q is not None and query.dtype is torch.float8_e4m3fn:
+    if call.cum_seq_q is not None and call.query.dtype is torch.float8_e4m3fn:
         return NotImplemented
-    operands = (
-        aten.transpose.int(_descaled(aten.transpose.int(query, 1, 2), q_descale), 1, 2),
-        aten.transpose.int(_descaled(aten.transpose.int(key, 1, 2), k_descale), 1, 2),
-        aten.transpose.int(_descaled(aten.transpose.int(value, 1, 2), v_descale), 1, 2),
+    call.query, call.key, call.value = (
+        aten.transpose.int(_descaled(aten.transpose.int(x, 1, 2), scale), 1, 2)
+        for x, scale in ((call.query, call.q_descale), (call.key, call.k_descale), (call.value, call.v_descale))
     )
-    return _flash_forward(*operands, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, **options)
+    return _flash_forward(call)
 
 
-@rule("aten._flash_attention_forward_no_dropout_inplace.default", recorded=True)
-def _flash_forward_into(out: Tensor, query: Tensor, *rest: Any, **options: Any) -> Any:
+def _flash_forward_into(call: Any) -> Any:
     """Write the attention output into `out` and return the log-sum-exp."""
-    found, logsumexp, *_ = _flash_forward(query, *rest, **options)
-    aten.copy_.default(out, found)
+    found, logsumexp, *_ = _flash_forward(call)
+    aten.copy_.default(call.out, found)
     return logsumexp
 
 
-@rule("aten._flash_attention_backward.default", recorded=True)
-def _flash_packed_backward(
-    grad_out: Tensor | None,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    rng_state: Tensor,
-    unused: Tensor,
-    *,
-    scale: float | None = None,
-    window_size_left: int | None = None,
-    window_size_right: int | None = None,
-) -> Any:
-    if grad_out is None:  # autograd's undefined gradient
+def _flash_packed_backward(call: Any) -> Any:
+    if call.grad_out is None:  # autograd's undefined gradient
         return None, None, None
-    seed, offset = _flash_seeds(dropout_p, rng_state)
-    seen = _packed(query, key, cum_seq_q, cum_seq_k, is_causal, window_size_left, window_size_right, None)
-    operands = _unpacked(query), _unpacked(key), _unpacked(value)
-    problem = _Problem(*operands, scaling_of(operands[0], scale), seen, None, dropout_p, seed, offset)
-    kept = aten.unsqueeze.default(logsumexp, 0) if logsumexp.dim() == 2 else logsumexp
-    grads = _backward(problem, _unpacked(grad_out), _unpacked(out), kept)
-    return tuple(_repacked(grad, like) for grad, like in zip(grads, (query, key, value), strict=False))
+    problem = _packed(call, _flash_seen(call), *_flash_seeds(call.dropout_p, call.rng_state))
+    kept = aten.unsqueeze.default(call.logsumexp, 0) if call.logsumexp.dim() == 2 else call.logsumexp
+    return _like_operands(_backward(problem, _unpacked(call.grad_out), _unpacked(call.out), kept), call, _repacked)
 
 
 # -- memory-efficient attention -----------------------------------------------------------------------------------------------
@@ -561,114 +477,47 @@ def _aligned(x: Tensor) -> Any:
     return x if last % 16 == 0 else aten.slice.Tensor(aten.constant_pad_nd.default(x, [0, -last % 16]), -1, 0, last)
 
 
-@rule("aten._scaled_dot_product_efficient_attention.default", recorded=True)
-def _efficient(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_bias: Tensor | None,
-    compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> Any:
-    seed, offset = _seeds(dropout_p, query)
-    problem = _Problem(query, key, value, scaling_of(query, scale), _Seen(is_causal), attn_bias, dropout_p, seed, offset)
-    out, logsumexp = _forward(problem)
-    return _heads_inside(out, query.dtype), _filled_up(logsumexp, compute_log_sumexp), seed, offset
+def _efficient(call: Any) -> Any:
+    seeds = _seeds(call.dropout_p, call.query)
+    out, logsumexp = _forward(_dense(call, *seeds))
+    return _heads_inside(out, call.query), _filled_up(logsumexp, call.compute_log_sumexp), *seeds
 
 
-def _heads_inside(x: Tensor, dtype: torch.dtype) -> Any:
-    """Return ``[B, H, L, D]`` with the memory order ``[B, L, H, D]``."""
-    turned = aten.permute.default(in_type(x, dtype), [0, 2, 1, 3])
+def _heads_inside(x: Tensor, like: Tensor) -> Any:
+    """Return ``[B, H, L, D]`` in the dtype of `like`, with the memory order ``[B, L, H, D]``."""
+    turned = aten.permute.default(in_type(x, like.dtype), [0, 2, 1, 3])
     return aten.permute.default(aten.clone.default(turned, memory_format=torch.contiguous_format), [0, 2, 1, 3])
 
 
-@rule("aten._scaled_dot_product_efficient_attention_backward.default", recorded=True)
-def _efficient_backward(
-    grad_out_: Tensor | None,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_bias: Tensor | None,
-    out: Tensor,
-    logsumexp: Tensor,
-    philox_seed: Tensor,
-    philox_offset: Tensor,
-    dropout_p: float,
-    grad_input_mask: Sequence[bool],
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> Any:
-    if grad_out_ is None:
+def _efficient_backward(call: Any) -> Any:
+    if call.grad_out_ is None:
         return None, None, None, None
-    problem = _Problem(
-        query, key, value, scaling_of(query, scale), _Seen(is_causal), attn_bias, dropout_p, philox_seed, philox_offset
-    )
-    kept = aten.slice.Tensor(logsumexp, 2, 0, query.size(2))
-    *grads, found = _backward(problem, grad_out_, out, kept, of_bias=grad_input_mask[3])
-    of_bias = None if found is None else _aligned(found)
-    return (*(_heads_inside(grad, like.dtype) for grad, like in zip(grads, (query, key, value), strict=True)), of_bias)
+    kept = aten.slice.Tensor(call.logsumexp, 2, 0, call.query.size(2))
+    problem = _dense(call, call.philox_seed, call.philox_offset)
+    *grads, found = _backward(problem, call.grad_out_, call.out, kept, of_bias=call.grad_input_mask[3])
+    return *_like_operands(grads, call, _heads_inside), None if found is None else _aligned(found)
 
 
-def _efficient_seen(
-    mask_type: int,
-    query: Tensor,
-    key: Tensor,
-    cu_q: Tensor | None,
-    cu_k: Tensor | None,
-    seqlen_k: Tensor | None,
-    window: int | None,
-) -> Any:
+def _efficient_seen(call: Any, used: Tensor | None = None) -> _Seen:
     """Return which keys are seen, for ``[B, L, H, D]``, or ``[1, total, H, D]`` with offsets."""
-    left = None if not window else window - 1  # a window counts the query's own place
-    causal, lower_right = mask_type in (_TOP_LEFT, _BOTTOM_RIGHT), mask_type == _BOTTOM_RIGHT
-    if cu_q is None or cu_k is None:
-        lengths = None if seqlen_k is None else aten.view.default(in_type(seqlen_k, torch.int64), [-1, 1, 1, 1])
-        return _Seen(causal, lower_right, left, None, column_lengths=lengths)
-    row_of, rows, row_lengths = _sequences(cu_q, query.size(1))
-    column_of, columns, column_lengths = _sequences(cu_k, key.size(1))
-    if lower_right:
-        keys_in = aten.sub.Tensor(aten.slice.Tensor(cu_k, 0, 1), aten.slice.Tensor(cu_k, 0, 0, -1))
-        keys_of_row = aten.index.Tensor(in_type(keys_in, torch.int64), [row_of])
-        rows = aten.add.Tensor(rows, aten.sub.Tensor(keys_of_row, row_lengths))
-    return _Seen(causal, False, left, None, rows, columns, None, column_lengths, row_of, column_of)
+    causal = call.custom_mask_type in (_TOP_LEFT, _BOTTOM_RIGHT)
+    left = None if not call.window_size else call.window_size - 1  # a window counts the query's own place
+    seen = _Seen(causal, call.custom_mask_type == _BOTTOM_RIGHT, left)
+    return _seen_in_sequences(call, call.cu_seqlens_q, call.cu_seqlens_k, used, seen)
 
 
-@rule("aten._efficient_attention_forward.default", recorded=True)
-def _efficient_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    cu_seqlens_q: Tensor | None,
-    cu_seqlens_k: Tensor | None,
-    max_seqlen_q: int | None,
-    max_seqlen_k: int | None,
-    dropout_p: float,
-    custom_mask_type: int,
-    compute_log_sumexp: bool = False,
-    *,
-    scale: float | None = None,
-    seqlen_k: Tensor | None = None,
-    window_size: int | None = None,
-) -> Any:
+def _efficient_forward(call: Any) -> Any:
     """Compute attention of ``[B, L, H, D]``, or of ``[1, total, H, D]`` with sequence offsets."""
-    if bias is not None and cu_seqlens_q is not None:
+    if call.bias is not None and call.cu_seqlens_q is not None:
         return NotImplemented
-    seed, offset = _seeds(dropout_p, query)
-    seen = _efficient_seen(custom_mask_type, query, key, cu_seqlens_q, cu_seqlens_k, seqlen_k, window_size)
-    operands = _unpacked(query), _unpacked(key), _unpacked(value)
-    out, logsumexp = _forward(_Problem(*operands, scaling_of(operands[0], scale), seen, bias, dropout_p, seed, offset))
-    most_q, most_k = query.size(1), key.size(1) if max_seqlen_k is None else max_seqlen_k
-    if cu_seqlens_q is not None and max_seqlen_q is not None:
-        most_q = max_seqlen_q
-        logsumexp = _apart(logsumexp, cu_seqlens_q, most_q)
+    seeds = _seeds(call.dropout_p, call.query)
+    out, logsumexp = _forward(_packed(call, _efficient_seen(call, call.seqlen_k), *seeds, call.bias))
+    most_q, most_k = call.query.size(1), call.key.size(1) if call.max_seqlen_k is None else call.max_seqlen_k
+    if call.cu_seqlens_q is not None and call.max_seqlen_q is not None:
+        most_q = call.max_seqlen_q
+        logsumexp = _apart(logsumexp, call.cu_seqlens_q, most_q)
     out = aten.clone.default(aten.transpose.int(out, 1, 2), memory_format=torch.contiguous_format)
-    kept = _filled_up(logsumexp, compute_log_sumexp)
-    return in_type(out, query.dtype), kept, seed, offset, most_q, most_k
+    return in_type(out, call.query.dtype), _filled_up(logsumexp, call.compute_log_sumexp), *seeds, most_q, most_k
 
 
 def _apart(logsumexp: Tensor, cu_seqlens: Tensor, most: int) -> Any:
@@ -691,259 +540,110 @@ def _together(logsumexp: Tensor, cu_seqlens: Tensor, total: int) -> Any:
     return aten.unsqueeze.default(aten.permute.default(found, [1, 0]), 0)
 
 
-@rule("aten._efficient_attention_backward.default", recorded=True)
-def _efficient_packed_backward(
-    grad_out_: Tensor | None,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    out: Tensor,
-    cu_seqlens_q: Tensor | None,
-    cu_seqlens_k: Tensor | None,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    logsumexp: Tensor,
-    dropout_p: float,
-    philox_seed: Tensor,
-    philox_offset: Tensor,
-    custom_mask_type: int,
-    bias_requires_grad: bool,
-    *,
-    scale: float | None = None,
-    num_splits_key: int | None = None,
-    window_size: int | None = None,
-    shared_storage_dqdkdv: bool = False,
-) -> Any:
-    if grad_out_ is None:
+def _efficient_packed_backward(call: Any) -> Any:
+    if call.grad_out_ is None:
         return None, None, None, None
-    if shared_storage_dqdkdv:
+    if call.shared_storage_dqdkdv:
         return NotImplemented
-    seen = _efficient_seen(custom_mask_type, query, key, cu_seqlens_q, cu_seqlens_k, None, window_size)
-    operands = _unpacked(query), _unpacked(key), _unpacked(value)
-    kept = (
-        aten.slice.Tensor(logsumexp, 2, 0, query.size(1))
-        if cu_seqlens_q is None
-        else _together(logsumexp, cu_seqlens_q, query.size(1))
-    )
-    scaling = scaling_of(operands[0], scale)
-    problem = _Problem(*operands, scaling, seen, bias, dropout_p, philox_seed, philox_offset)
-    *grads, found = _backward(problem, _unpacked(grad_out_), _unpacked(out), kept, of_bias=bias_requires_grad)
-    of_bias = None if found is None else _aligned(found)
-    return (*(_repacked(grad, like) for grad, like in zip(grads, (query, key, value), strict=True)), of_bias)
+    length = call.query.size(1)
+    if call.cu_seqlens_q is None:
+        kept = aten.slice.Tensor(call.logsumexp, 2, 0, length)
+    else:
+        kept = _together(call.logsumexp, call.cu_seqlens_q, length)
+    problem = _packed(call, _efficient_seen(call), call.philox_seed, call.philox_offset, call.bias)
+    *grads, found = _backward(problem, _unpacked(call.grad_out_), _unpacked(call.out), kept, of_bias=call.bias_requires_grad)
+    return *_like_operands(grads, call, _repacked), None if found is None else _aligned(found)
 
 
 # -- cuDNN's, and the one that a device overrides -----------------------------------------------------------------------------
 
 
-@rule("aten._scaled_dot_product_cudnn_attention.default", recorded=True)
-def _cudnn(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_bias: Tensor | None,
-    compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> Any:
-    seed, offset = _seeds(dropout_p, query)
-    problem = _Problem(query, key, value, scaling_of(query, scale), _Seen(is_causal), attn_bias, dropout_p, seed, offset)
-    out, logsumexp = _forward(problem)
-    kept = aten.unsqueeze.default(logsumexp, -1)
-    return _with_strides_of(out, query), kept, None, None, query.size(2), key.size(2), seed, offset, None
+def _cudnn(call: Any) -> Any:
+    out, logsumexp, *rest = _overrideable(call)
+    return out, aten.unsqueeze.default(logsumexp, -1), *rest
 
 
-@rule("aten._scaled_dot_product_cudnn_attention_backward.default", recorded=True)
-def _cudnn_backward(
-    grad_out: Tensor | None,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    philox_seed: Tensor,
-    philox_offset: Tensor,
-    attn_bias: Tensor | None,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    scale: float | None = None,
-) -> Any:
-    if grad_out is None:
+def _cudnn_backward(call: Any) -> Any:
+    if call.grad_out is None:
         return None, None, None
-    problem = _Problem(
-        query, key, value, scaling_of(query, scale), _Seen(is_causal), attn_bias, dropout_p, philox_seed, philox_offset
-    )
-    grads = _backward(problem, grad_out, out, aten.squeeze.dim(logsumexp, -1))
-    return tuple(with_strides_of(grad, like) for grad, like in zip(grads, (query, key, value), strict=False))
+    problem = _dense(call, call.philox_seed, call.philox_offset)
+    return _like_operands(_backward(problem, call.grad_out, call.out, aten.squeeze.dim(call.logsumexp, -1)), call)
 
 
-@rule("aten._cudnn_attention_forward.default", recorded=True)
-def _cudnn_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_bias: Tensor | None,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-    seqused_k: Tensor | None = None,  # since torch 2.15, as is the next
-    block_table: Tensor | None = None,
-) -> Any:
-    """Compute attention of batches. Concatenated sequences are declined; `_flash_attention_forward` supports them."""
-    if any(one is not None for one in (cum_seq_q, cum_seq_k, seqused_k, block_table)):
-        return NotImplemented
-    return _cudnn(query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, return_debug_mask, scale=scale)
+def _of_batches(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Decline concatenated sequences; `_flash_attention_forward` supports them."""
+
+    @functools.wraps(run)
+    def of_batches(call: Any) -> Any:
+        named = ("cum_seq_q", "cum_seq_k", "seqused_k", "block_table")  # the last two since torch 2.15
+        return NotImplemented if any(getattr(call, name, None) is not None for name in named) else run(call)
+
+    return of_batches
 
 
-@rule("aten._cudnn_attention_forward_no_dropout_inplace.default", recorded=True)
-def _cudnn_forward_into(
-    out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cum_seq_q: Tensor,
-    cum_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    seqused_k: Tensor | None = None,
-    block_table: Tensor | None = None,
-) -> Any:
+def _cudnn_forward_into(call: Any) -> Any:
     """Compute attention of concatenated sequences like flash attention, but aligned at the first query and key."""
-    if cum_seq_k is None or block_table is not None:
+    if call.cum_seq_k is None or getattr(call, "block_table", None) is not None:
         return NotImplemented
-    row_of, rows, _ = _sequences(cum_seq_q, query.size(0))
-    column_of, columns, lengths = _sequences(cum_seq_k, key.size(0))
-    if seqused_k is not None:
-        lengths = aten.index.Tensor(in_type(seqused_k, torch.int64), [column_of])
-    seen = _Seen(is_causal, False, None, None, rows, columns, None, lengths, row_of, column_of)
-    operands = _unpacked(query), _unpacked(key), _unpacked(value)
-    found, logsumexp = _forward(_Problem(*operands, scaling_of(operands[0], scale), seen))
-    aten.copy_.default(out, _repacked(found, out))
+    seen = _seen_in_sequences(call, call.cum_seq_q, call.cum_seq_k, getattr(call, "seqused_k", None), _Seen(call.is_causal))
+    call.dropout_p = 0.0
+    found, logsumexp = _forward(_packed(call, seen, None, None))
+    aten.copy_.default(call.out, _repacked(found, call.out))
     return aten.view.default(logsumexp, list(logsumexp.shape[1:]))
 
 
-@rule("aten._cudnn_attention_backward.default", recorded=True)
-def _cudnn_forward_backward(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    philox_seed: Tensor,
-    philox_offset: Tensor,
-    attn_bias: Tensor | None,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    *rest: Any,
-    scale: float | None = None,
-) -> Any:
-    if cum_seq_q is not None or cum_seq_k is not None:
-        return NotImplemented
-    return _cudnn_backward(
-        grad_out, query, key, value, out, logsumexp, philox_seed, philox_offset, attn_bias, None, None, *rest, scale=scale
-    )
-
-
-def _of_batch(x: Tensor) -> Any:
-    return aten.unsqueeze.default(x, 0) if x.dim() == 3 else x
-
-
-@rule("aten._scaled_dot_product_fused_attention_overrideable.default", recorded=True)
-def _overrideable(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_bias: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> Any:
+def _overrideable(call: Any) -> Any:
     """Compute attention of ``[B, H, L, D]`` or ``[H, L, D]``."""
-    seed, offset = _seeds(dropout_p, query)
-    operands = _of_batch(query), _of_batch(key), _of_batch(value)
-    scaling = scaling_of(operands[0], scale)
-    out, logsumexp = _forward(_Problem(*operands, scaling, _Seen(is_causal), attn_bias, dropout_p, seed, offset))
-    if query.dim() == 3:
+    seeds = _seeds(call.dropout_p, call.query)
+    out, logsumexp = _forward(_dense(call, *seeds))
+    if call.query.dim() == 3:
         out = aten.squeeze.dim(out, 0)
-    return _with_strides_of(out, query), logsumexp, None, None, query.size(-2), key.size(-2), seed, offset, None
+    return _with_strides_of(out, call.query), logsumexp, None, None, call.query.size(-2), call.key.size(-2), *seeds, None
 
 
-@rule("aten._scaled_dot_product_fused_attention_overrideable_backward.default", recorded=True)
-def _overrideable_backward(
-    grad_out: Tensor | None,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_bias: Tensor | None,
-    grad_input_mask: Sequence[bool],
-    out: Tensor,
-    logsumexp: Tensor,
-    cum_seq_q: Tensor | None,
-    cum_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    philox_seed: Tensor,
-    philox_offset: Tensor,
-    *,
-    scale: float | None = None,
-) -> Any:
-    if grad_out is None:
+def _overrideable_backward(call: Any) -> Any:
+    if call.grad_out is None:
         return None, None, None, None
-    operands = _of_batch(query), _of_batch(key), _of_batch(value)
-    scaling = scaling_of(operands[0], scale)
-    problem = _Problem(*operands, scaling, _Seen(is_causal), attn_bias, dropout_p, philox_seed, philox_offset)
-    *grads, of_bias = _backward(problem, _of_batch(grad_out), _of_batch(out), logsumexp, of_bias=True)
-    results = (
-        with_strides_of(aten.view.default(grad, list(like.shape)), like)
-        for grad, like in zip(grads, (query, key, value), strict=True)
-    )
-    return (*results, of_bias)
+
+    def shaped(grad: Tensor, like: Tensor) -> Any:
+        return with_strides_of(aten.view.default(grad, list(like.shape)), like)
+
+    problem = _dense(call, call.philox_seed, call.philox_offset)
+    *grads, of_bias = _backward(problem, _of_batch(call.grad_out), _of_batch(call.out), call.logsumexp, of_bias=True)
+    return *_like_operands(grads, call, shaped), of_bias
+
+
+for _name, _rule in {
+    "_scaled_dot_product_flash_attention.default": _flash,
+    "_scaled_dot_product_flash_attention.quantized": _flash_quantized,
+    "_scaled_dot_product_flash_attention_backward.default": _flash_backward,
+    "_flash_attention_forward.default": _flash_forward,
+    "_flash_attention_forward.quantized": _flash_forward_quantized,
+    "_flash_attention_forward_no_dropout_inplace.default": _flash_forward_into,
+    "_flash_attention_backward.default": _flash_packed_backward,
+    "_scaled_dot_product_efficient_attention.default": _efficient,
+    "_scaled_dot_product_efficient_attention_backward.default": _efficient_backward,
+    "_efficient_attention_forward.default": _efficient_forward,
+    "_efficient_attention_backward.default": _efficient_packed_backward,
+    "_scaled_dot_product_cudnn_attention.default": _cudnn,
+    "_scaled_dot_product_cudnn_attention_backward.default": _cudnn_backward,
+    "_cudnn_attention_forward.default": _of_batches(_cudnn),
+    "_cudnn_attention_forward_no_dropout_inplace.default": _cudnn_forward_into,
+    "_cudnn_attention_backward.default": _of_batches(_cudnn_backward),
+    "_scaled_dot_product_fused_attention_overrideable.default": _overrideable,
+    "_scaled_dot_product_fused_attention_overrideable_backward.default": _overrideable_backward,
+}.items():
+    rule(f"aten.{_name}", recorded=True)(by_schema(f"aten.{_name}", _rule))
 
 
 @rule("aten._triton_scaled_dot_attention.default", recorded=True)
 def _triton(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0) -> Any:
-    return _flash(q, k, v, dropout_p)[0]
+    return aten._scaled_dot_product_flash_attention.default(q, k, v, dropout_p)[0]
 
 
 @rule("aten._scaled_dot_product_attention_math_for_mps.default", recorded=True)
-def _math_for_metal(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    dropout_mask: Tensor | None = None,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    return aten._scaled_dot_product_attention_math.default(
-        query, key, value, attn_mask, dropout_p, is_causal, dropout_mask, scale=scale, enable_gqa=enable_gqa
-    )
+def _math_for_metal(*args: Any, **options: Any) -> Any:
+    return aten._scaled_dot_product_attention_math.default(*args, **options)
 
 
 @rule("aten._fill_mem_eff_dropout_mask_.default", recorded=True)
@@ -955,16 +655,6 @@ def _dropout_numbers(self: Tensor, dropout_p: float, seed: int, offset: int) -> 
 
 
 @rule("aten._fused_sdp_choice.default")
-def _choice(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> int:
+def _choice(*args: Any, **options: Any) -> int:
     """Choose the composition (`SDPBackend.MATH`) for `scaled_dot_product_attention`, not a kernel of the device."""
     return 0

@@ -6,174 +6,59 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from eagerdecomp.rules.by_schema import by_schema
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
 
-def _convolved(
-    self: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    output_padding: Sequence[int] | None = None,
-) -> Any:
-    """Convolve; transposed if `output_padding` is given."""
-    transposed = output_padding is not None
-    return aten.convolution.default(
-        self, weight, bias, stride, padding, dilation, transposed, output_padding or [0] * (self.dim() - 2), groups
-    )
+def _convolved(call: Any) -> Any:
+    """Convolve; transposed if the op has an `output_padding`."""
+    padding, transposed = getattr(call, "output_padding", None) or [0] * (call.self.dim() - 2), hasattr(call, "output_padding")
+    windows = call.stride, call.padding, call.dilation
+    return aten.convolution.default(call.self, call.weight, getattr(call, "bias", None), *windows, transposed, padding, call.groups)
 
 
-@rule("aten.cudnn_convolution.default", recorded=True)
-def _cudnn(
-    self: Tensor,
-    weight: Tensor,
-    padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    *switches: bool,
-) -> Any:
-    return _convolved(self, weight, None, stride, padding, dilation, groups)
+def _relu(call: Any) -> Any:
+    return aten.relu.default(_convolved(call))
 
 
-@rule(
-    "aten.miopen_convolution.default",
-    "aten.miopen_depthwise_convolution.default",
-    "aten._mps_convolution.default",
-    recorded=True,
-)
-def _with_bias(
-    self: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    *switches: bool,
-) -> Any:
-    return _convolved(self, weight, bias, stride, padding, dilation, groups)
-
-
-@rule("aten.cudnn_convolution_transpose.default", "aten._mps_convolution_transpose.default", recorded=True)
-def _transposed(
-    self: Tensor,
-    weight: Tensor,
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    *switches: bool,
-) -> Any:
-    return _convolved(self, weight, None, stride, padding, dilation, groups, output_padding)
-
-
-@rule("aten.miopen_convolution_transpose.default", recorded=True)
-def _transposed_with_bias(
-    self: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    *switches: bool,
-) -> Any:
-    return _convolved(self, weight, bias, stride, padding, dilation, groups, output_padding)
-
-
-@rule("aten.cudnn_convolution_relu.default", "aten.miopen_convolution_relu.default", recorded=True)
-def _relu(
-    self: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Any:
-    return aten.relu.default(_convolved(self, weight, bias, stride, padding, dilation, groups))
-
-
-@rule("aten.cudnn_convolution_add_relu.default", "aten.miopen_convolution_add_relu.default", recorded=True)
-def _add_relu(
-    self: Tensor,
-    weight: Tensor,
-    z: Tensor,
-    alpha: float | None,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Any:
+def _add_relu(call: Any) -> Any:
     """Return ``relu(conv(self) + alpha * z)``."""
-    found = _convolved(self, weight, bias, stride, padding, dilation, groups)
-    return aten.relu.default(aten.add.Tensor(found, z, alpha=1 if alpha is None else alpha))
+    return aten.relu.default(aten.add.Tensor(_convolved(call), call.z, alpha=1 if call.alpha is None else call.alpha))
 
 
-@rule("aten.convolution_backward_overrideable.default", recorded=True)
-def _overrideable_backward(
-    grad_output: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
-) -> Any:
-    sizes = [weight.size(1) * groups if transposed else weight.size(0)]
-    return aten.convolution_backward.default(
-        grad_output, input, weight, sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask
-    )
+def _backward(call: Any) -> Any:
+    input = call.input if hasattr(call, "input") else call.self
+    padding, transposed = getattr(call, "output_padding", [0] * (input.dim() - 2)), getattr(call, "transposed", False)
+    sizes = [call.weight.size(1) * call.groups if transposed else call.weight.size(0)]
+    windows = call.stride, call.padding, call.dilation, transposed, padding, call.groups
+    return aten.convolution_backward.default(call.grad_output, input, call.weight, sizes, *windows, call.output_mask)
 
 
-@rule("aten.mps_convolution_backward.default", recorded=True)
-def _mps_backward(
-    self: Tensor,
-    grad_output: Tensor,
-    weight: Tensor,
-    padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
-) -> Any:
-    nothing = [0] * (self.dim() - 2)
-    return aten.convolution_backward.default(
-        grad_output, self, weight, [weight.size(0)], stride, padding, dilation, False, nothing, groups, output_mask
-    )
+def _transposed_backward(call: Any) -> Any:
+    call.transposed, call.output_mask = True, [*call.output_mask, False]
+    return _backward(call)[:2]
 
 
-@rule("aten.mps_convolution_transpose_backward.default", recorded=True)
-def _mps_transpose_backward(
-    self: Tensor,
-    grad_output: Tensor,
-    weight: Tensor,
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
-) -> Any:
-    found = aten.convolution_backward.default(
-        grad_output, self, weight, None, stride, padding, dilation, True, output_padding, groups, [*output_mask, False]
-    )
-    return found[0], found[1]
+for _name, _rule in {
+    "cudnn_convolution": _convolved,
+    "miopen_convolution": _convolved,
+    "miopen_depthwise_convolution": _convolved,
+    "_mps_convolution": _convolved,
+    "cudnn_convolution_transpose": _convolved,
+    "miopen_convolution_transpose": _convolved,
+    "_mps_convolution_transpose": _convolved,
+    "cudnn_convolution_relu": _relu,
+    "miopen_convolution_relu": _relu,
+    "cudnn_convolution_add_relu": _add_relu,
+    "miopen_convolution_add_relu": _add_relu,
+    "convolution_backward_overrideable": _backward,
+    "mps_convolution_backward": _backward,
+    "mps_convolution_transpose_backward": _transposed_backward,
+}.items():
+    rule(f"aten.{_name}.default", recorded=True)(by_schema(f"aten.{_name}.default", _rule))

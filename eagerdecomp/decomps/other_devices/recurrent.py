@@ -20,6 +20,7 @@ from torch import Tensor
 from eagerdecomp.decomps.math.philox import philox_uniform
 from eagerdecomp.decomps.matmul.rnn_cells import gru_cell, gru_cell_backward, lstm_cell
 from eagerdecomp.eager.promotion import in_type, wide_type, widened
+from eagerdecomp.rules.by_schema import by_schema
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -353,113 +354,34 @@ def _ends(state: Tensor | None, grad: Tensor | None, count: int) -> list[Any]:
 # -- the ops ----------------------------------------------------------------------------------------------------------------
 
 
-@rule("aten._cudnn_rnn.default", recorded=True)
-def _cudnn(
-    input: Tensor,
-    weight: Sequence[Tensor],
-    weight_stride0: int,
-    weight_buf: Tensor | None,
-    hx: Tensor,
-    cx: Tensor | None,
-    mode: int,
-    hidden_size: int,
-    proj_size: int,
-    num_layers: int,
-    batch_first: bool,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: Sequence[int],
-    dropout_state: Tensor | None,
-) -> Any:
-    layers = _Layers(
-        weight, weight_stride0, mode, hidden_size, proj_size, num_layers, batch_first, dropout, train, bidirectional, batch_sizes
+def _layers(call: Any) -> _Layers:
+    return _Layers(
+        call.weight,
+        call.weight_stride0,
+        call.mode,
+        call.hidden_size,
+        getattr(call, "proj_size", 0),
+        call.num_layers,
+        call.batch_first,
+        call.dropout,
+        call.train,
+        call.bidirectional,
+        call.batch_sizes,
     )
-    return _forward(layers, input, weight_buf, hx, cx)
 
 
-@rule("aten._cudnn_rnn_backward.default", recorded=True)
-def _cudnn_backward(
-    input: Tensor,
-    weight: Sequence[Tensor],
-    weight_stride0: int,
-    weight_buf: Tensor,
-    hx: Tensor,
-    cx: Tensor | None,
-    output: Tensor,
-    grad_output: Tensor | None,
-    grad_hy: Tensor | None,
-    grad_cy: Tensor | None,
-    mode: int,
-    hidden_size: int,
-    proj_size: int,
-    num_layers: int,
-    batch_first: bool,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: Sequence[int],
-    dropout_state: Tensor | None,
-    reserve: Tensor,
-    output_mask: Sequence[bool],
-) -> Any:
-    layers = _Layers(
-        weight, weight_stride0, mode, hidden_size, proj_size, num_layers, batch_first, dropout, train, bidirectional, batch_sizes
-    )
-    return _backward(layers, input, hx, cx, grad_output, grad_hy, grad_cy, reserve, output_mask)
+def _rnn(call: Any) -> Any:
+    return _forward(_layers(call), call.input, getattr(call, "weight_buf", None), call.hx, call.cx)
 
 
-@rule("aten.miopen_rnn.default", recorded=True)
-def _miopen(
-    input: Tensor,
-    weight: Sequence[Tensor],
-    weight_stride0: int,
-    hx: Tensor,
-    cx: Tensor | None,
-    mode: int,
-    hidden_size: int,
-    num_layers: int,
-    batch_first: bool,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: Sequence[int],
-    dropout_state: Tensor | None,
-) -> Any:
-    layers = _Layers(
-        weight, weight_stride0, mode, hidden_size, 0, num_layers, batch_first, dropout, train, bidirectional, batch_sizes
-    )
-    return _forward(layers, input, None, hx, cx)
+def _rnn_backward(call: Any) -> Any:
+    grads = call.grad_output, call.grad_hy, call.grad_cy
+    return _backward(_layers(call), call.input, call.hx, call.cx, *grads, call.reserve, call.output_mask)
 
 
-@rule("aten.miopen_rnn_backward.default", recorded=True)
-def _miopen_backward(
-    input: Tensor,
-    weight: Sequence[Tensor],
-    weight_stride0: int,
-    weight_buf: Tensor,
-    hx: Tensor,
-    cx: Tensor | None,
-    output: Tensor,
-    grad_output: Tensor | None,
-    grad_hy: Tensor | None,
-    grad_cy: Tensor | None,
-    mode: int,
-    hidden_size: int,
-    num_layers: int,
-    batch_first: bool,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: Sequence[int],
-    dropout_state: Tensor | None,
-    reserve: Tensor,
-    output_mask: Sequence[bool],
-) -> Any:
-    layers = _Layers(
-        weight, weight_stride0, mode, hidden_size, 0, num_layers, batch_first, dropout, train, bidirectional, batch_sizes
-    )
-    return _backward(layers, input, hx, cx, grad_output, grad_hy, grad_cy, reserve, output_mask)
+for _name in ("_cudnn_rnn", "miopen_rnn"):
+    rule(f"aten.{_name}.default", recorded=True)(by_schema(f"aten.{_name}.default", _rnn))
+    rule(f"aten.{_name}_backward.default", recorded=True)(by_schema(f"aten.{_name}_backward.default", _rnn_backward))
 
 
 @rule("aten._cudnn_rnn_flatten_weight.default", recorded=True)

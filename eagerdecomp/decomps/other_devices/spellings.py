@@ -43,19 +43,8 @@ def _grid_sampler_backward(self: Tensor, grid: Tensor, grad_output: Tensor) -> A
 
 
 @rule("aten.miopen_batch_norm.default", recorded=True)
-def _batch_norm(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    exponential_average_factor: float,
-    epsilon: float,
-) -> Any:
-    return aten.native_batch_norm.default(
-        input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon
-    )
+def _batch_norm(*args: Any) -> Any:
+    return aten.native_batch_norm.default(*args)
 
 
 # -- products -----------------------------------------------------------------------------------------------------------------
