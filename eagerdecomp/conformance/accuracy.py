@@ -14,12 +14,9 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.spec import Call, Near, tensors_of
 from eagerdecomp.eager.compare import Difference, truth_of_call, worst_difference
 from eagerdecomp.eager.observe import resolved
-from eagerdecomp.eager.tolerance import Truth, same_bits, same_values, tolerance_of
+from eagerdecomp.eager.tolerance import OF_INPUTS, Truth, same_bits, same_values, tolerance_of
 
 __all__ = ["NearValues", "is_repeated", "one_by_one"]
-
-# The error allowed for other algorithms is this many times the change of a value by rounded inputs.
-_OF_INPUTS = 16.0
 
 
 @contextmanager
@@ -142,7 +139,7 @@ class NearValues:
         if near.of in ("inputs", "either"):
             moved = self.truth.moved(part, number)
             if moved is not None:
-                allowed = allowed + _OF_INPUTS * moved
+                allowed = allowed + OF_INPUTS * moved
         beyond = torch.nan_to_num((want - true).abs() - rounding, nan=0.0, posinf=0.0).clamp(min=0.0)
         if near.of == "value":
             allowed = allowed + 2 * beyond

@@ -27,6 +27,8 @@ from eagerdecomp.conformance.ties import is_tie
 from eagerdecomp.conformance.trial import Effort
 from eagerdecomp.conformance.workers import Lost, cores, done_in_processes
 from eagerdecomp.coverage.analysis import plan
+from eagerdecomp.eager.compare import leaf_difference
+from eagerdecomp.eager.tolerance import Tolerance, tolerance_of
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.atomic_file import write_text
@@ -47,6 +49,9 @@ _GROUP = 24
 _PATIENCE = 120.0
 
 _STEPS = 3
+
+# The tolerance of results of a small network in float32.
+_NETWORK = Tolerance(1e-3, 1e-4, 0.0, 1e-6)
 
 
 class _Progress(Protocol):
@@ -276,5 +281,4 @@ def _losses_of(model: nn.Module, inputs: Sequence[Tensor], device: str, mode: Ab
 
 def _near(want: Tensor, have: Tensor) -> bool:
     """Return whether two tensors are equal up to the rounding errors of a small network in float32."""
-    largest = float(want.abs().max()) if want.numel() else 0.0
-    return want.shape == have.shape and torch.allclose(have, want, rtol=1e-3, atol=1e-4 * largest + 1e-6)
+    return leaf_difference("", want, have, strides="any", tolerance=lambda dtype: tolerance_of(dtype) and _NETWORK) is None

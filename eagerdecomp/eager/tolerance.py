@@ -11,6 +11,7 @@ from torch import Tensor
 from eagerdecomp.eager.observe import Caught, Observed, leaves_of, mapped_call, nesting_of, resolved
 
 __all__ = [
+    "OF_INPUTS",
     "WIDER",
     "Change",
     "Tolerance",
@@ -86,8 +87,9 @@ _FLOAT32 = dict.fromkeys((torch.float16, torch.bfloat16), torch.float32)
 #: ``change(value, dtype)`` returns another value for a widened tensor or a float, whose original dtype is `dtype`.
 Change: TypeAlias = Callable[[Any, torch.dtype], Any]
 
-# Factors in the allowed error: for the change that rounding the inputs causes, and for eager's own error.
-_OF_INPUTS = 16
+#: Factor in the allowed error: for the change that rounding the inputs causes.
+OF_INPUTS = 16
+# Likewise for eager's own error.
 _OF_EAGER = 4
 
 # The number of random roundings of the inputs.
@@ -202,7 +204,7 @@ def within_truth(
     wrong: Tensor, want: Tensor, have: Tensor, known: TrueValues, tolerance: Tolerance, dtype: torch.dtype, loose: float
 ) -> tuple[Tensor, Tensor]:
     """Return which elements are close neither to eager's values nor to the true values, and the allowed error."""
-    allowed = allowed_error(known.values, tolerance) + _OF_INPUTS * torch.where(known.moved.isfinite(), known.moved, 0.0)
+    allowed = allowed_error(known.values, tolerance) + OF_INPUTS * torch.where(known.moved.isfinite(), known.moved, 0.0)
     beyond = (want - known.values).abs() - allowed
     excess = torch.where(beyond.isfinite(), beyond, 0.0).max().clamp(min=known.eager_off)
     allowed = loose * (allowed + _OF_EAGER * excess)

@@ -108,6 +108,7 @@ dis.get_instructions = lambda code: [one._replace(opname="NEW_" + one.opname) fo
 import eagerdecomp as ed
 from eagerdecomp.rules import name_chains
 name_chains.NEWEST_PYTHON = (3, 9)
+torch.manual_seed(0)
 x = torch.randn(2, 8, 6, 6)
 from torch.nn import *
 net = Sequential(Conv2d(8, 8, 3), BatchNorm2d(8), GELU(), Flatten(), Linear(128, 4))
