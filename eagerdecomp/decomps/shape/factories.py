@@ -16,7 +16,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.promotion import HALF, in_type
 from eagerdecomp.eager.scalars import held_number
-from eagerdecomp.eager.strides import in_order, like_strides
+from eagerdecomp.eager.strides import like_strides
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_of
 
@@ -80,21 +80,29 @@ def _empty_like(
 def _new_zeros_with_same_feature_meta(self: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> Any:
     """Return zeros with the sizes, strides and storage size of `other`, behind the batch dimensions of `self`.
 
-    Forward-mode AD copies the tangent `self` to them. They are a copy of `self`, filled with 0, not the result of a factory:
-    `torch.func.linearize` traces below the mode, and stores a tensor that depends on no tangent as a constant of its graph. Every
-    call would write to that constant, and `vmap` cannot write a batch to it. `full_like` and `constant_pad_nd` are not called,
-    because sets without them would make such a constant.
+    Forward-mode AD copies the tangent `self` to them, or to a view of them. They are a copy of `self`, or of its first element if
+    its sizes differ, filled with 0, not the result of a factory: `torch.func.linearize` traces below the mode, and stores a tensor
+    that depends on no tangent as a constant of its graph. Every call would write to that constant, and `vmap` cannot write a batch
+    to it. `full_like` and `constant_pad_nd` are not called, because sets without them would make such a constant.
     """
     batch = list(self.shape[:self_num_batch_dims])
     plain = all(one.layout is torch.strided and not one.is_nested for one in (self, other))
-    if not plain or self.shape[self_num_batch_dims:] != other.shape:
+    if not plain:
         return NotImplemented
     stored = other.untyped_storage().nbytes() // other.element_size()
     form = {"dtype": other.dtype, "device": other.device}
+    features = self.shape[self_num_batch_dims:]
+    if features != other.shape:  # the tangent of a view
+        if 0 in features:
+            self = aten.full.default([*batch, *other.shape], 0, **form)
+        else:
+            for _ in features:
+                self = aten.select.int(self, len(batch), 0)
+            self = aten.expand.default(aten.view.default(self, [*batch, *([1] * other.dim())]), [*batch, *other.shape])
     zeros = aten.copy_.default(
         aten._to_copy.default(self, memory_format=torch.contiguous_format, **form), aten.full.default([], 0, **form)
     )
-    if other.is_contiguous() and stored == other.numel():
+    if other.is_contiguous() and stored == other.numel() and zeros.numel():
         return zeros
     count = stored * math.prod(batch)
     flat, missing = aten.view.default(zeros, [zeros.numel()]), count - zeros.numel()
@@ -102,7 +110,7 @@ def _new_zeros_with_same_feature_meta(self: Tensor, other: Tensor, *, self_num_b
         flat = aten.cat.default([flat, aten.full.default([missing], 0, **form)])
     elif missing < 0:
         flat = aten.clone.default(aten.slice.Tensor(flat, 0, 0, count))
-    strides = [stored * step for step in in_order(batch, range(len(batch)))]
+    strides = [stored * math.prod(batch[place + 1 :]) for place in range(len(batch))]
     return aten.as_strided.default(flat, [*batch, *other.shape], [*strides, *other.stride()], other.storage_offset())
 
 
