@@ -45,7 +45,7 @@ def _powsum(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdi
 def _vector_norm(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """Compute the norms of order 1, 2 and infinity. Leave others, and reductions of one element, to torch's entry.
 
-    The norm of one element is its magnitude, whose square may overflow or underflow. Arguments are mended for torch's entry: it
+    The norm of one element is its magnitude, whose square may overflow or underflow. Arguments are changed for torch's entry: it
     takes a maximum before it casts to the wider `dtype`, and counts a negative `dim` of an empty tensor as an empty dimension.
     """
     rank, shape = self.dim(), self.shape

@@ -253,7 +253,7 @@ def _labels(target: Tensor, rows: int, classes: int) -> tuple[Any, Any]:
 
 @rule("aten.multilabel_margin_loss_forward.default", recorded=True)
 def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
-    """Stop at the first label -1, and compute in blocks of labels. torch's entry also counts the labels behind it."""
+    """Stop at the first label -1, and compute in blocks of labels. torch's entry also counts the labels after it."""
     rows, classes = _rows(self)
     labels, given = _labels(target, rows, classes)
     none = aten.full.default([rows, classes], 0, dtype=torch.int64, device=self.device)
