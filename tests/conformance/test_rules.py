@@ -13,14 +13,15 @@ from eagerdecomp.ops.opset import NAMED_SETS, resolve_ops
 
 CORE = NAMED_SETS["core"]()
 
-RIGHT = ("mish", "logsumexp", "roll", "index_add", "upsample_nearest2d", "addmv", "hardswish", "erfinv")
+#: So many parts have all ops with few calls each; the default tier tries one part, the full tier all.
+QUICK = 32
 
 
-@pytest.mark.parametrize("name", [f"aten.{one}.default" for one in RIGHT])
-def test_a_rule_equals_eager(name: str) -> None:
-    report = run(CORE, resolve_ops([name]), 60, processes=1)
+@pytest.mark.parametrize("part", [pytest.param(part, marks=pytest.mark.full if part else ()) for part in range(QUICK)])
+def test_rules_equal_eager_in_few_calls(part: int) -> None:
+    report = run(CORE, every_op("core")[part::QUICK], 5, processes=1)
     assert differences(report) == []
-    assert report.results[0].cases >= 40
+    assert sum(one.cases > 0 for one in report.results) > 0.8 * len(report.results)
 
 
 PARTS = 20
