@@ -84,6 +84,7 @@ def rule_handler(
     on_error: _Handler | None = None,
     with_bits: _Handler | None = None,
     rest: _Handler | None = None,
+    laid: _Handler | None = None,
     usual: tuple[int, ...] = (),
     ones: bool = False,
     in_blocks: _Handler | None = None,
@@ -98,24 +99,26 @@ def rule_handler(
         on_error: called with an error and the call's arguments.
         with_bits: runs calls with a tensor that has a conj, neg or zero-tensor bit; None if the op's kernels see none.
         rest: runs unusual calls.
+        laid: called with the result and the positional arguments, if the result may not have eager's strides; see
+            `rules.restride.laying`.
         usual: positions of tensors. If they are contiguous, have one shape, and are all float32 or all float64, the call is usual.
         ones: whether calls whose first tensor has a dimension of size 1 are unusual, because `run` may return other strides.
         in_blocks: see `program_handler`; used only together with `usual`.
         large: see `program_handler`.
     """
-    parts = (next_rules is not None, on_error is not None, with_bits is not None)
+    parts = (next_rules is not None, on_error is not None, with_bits is not None, laid is not None)
     code, given = _rule_source(op, *parts, usual, ones, large)
     given = {**given, "_run": run, "_next_rules": next_rules, "_on_error": on_error, "_with_bits": with_bits, "_rest": rest}
-    return _executed(code, {**given, "_in_blocks": in_blocks})
+    return _executed(code, {**given, "_laid": laid, "_in_blocks": in_blocks})
 
 
 @functools.cache
 def _rule_source(
-    op: OpOverload, declines: bool, errors: bool, bits: bool, usual: tuple[int, ...], ones: bool, large: int
+    op: OpOverload, declines: bool, errors: bool, bits: bool, lays: bool, usual: tuple[int, ...], ones: bool, large: int
 ) -> tuple[CodeType, dict[str, Any]]:
     """Return the code of a `rule_handler`, and its global names that depend on the op only."""
     given: dict[str, Any] = {"_single": torch.float32, "_double": torch.float64}
-    how = _parameters(op, everything=bool(usual), tensors=bits, given=given)
+    how = _parameters(op, everything=bool(usual), tensors=bits or lays, given=given)
     guards = [[f"if {_any_bits(op)}:", f"    return _with_bits({how.passed})"]] if bits else []
     call = f"_run({how.passed})"
     if usual:
@@ -128,7 +131,7 @@ def _rule_source(
             tests += [f"1 not in {first}.shape"]
         guards.append(_blocks(op, how, large))
         call = f"{call} if {' and '.join(tests)} else _rest({how.passed})"
-    return _source(f"handler of {op}", how, guards, call, declines=declines, errors=errors), given
+    return _source(f"handler of {op}", how, guards, call, declines=declines, lays=lays, errors=errors), given
 
 
 class _Parameters(NamedTuple):
@@ -139,18 +142,20 @@ class _Parameters(NamedTuple):
         taken: the parameters.
         passed: the arguments, for a call that passes them all on.
         call: the positional arguments and the keyword arguments, as two arguments.
+        args: the positional arguments, as a tuple.
     """
 
     names: Sequence[str]
     taken: str
     passed: str
     call: str
+    args: str = ""
 
 
 def _parameters(op: OpOverload, *, everything: bool, tensors: bool, given: dict[str, Any]) -> _Parameters:
     """Return the parameters of a handler whose guards read all arguments, only the tensors, or none."""
     if not everything and not tensors:
-        return _Parameters((), "*_args, **_kwargs", "*_args, **_kwargs", "_args, _kwargs")
+        return _Parameters((), "*_args, **_kwargs", "*_args, **_kwargs", "_args, _kwargs", "_args")
     arguments = facts_of(op).arguments
     by_position = [argument for argument in arguments if not argument.kwarg_only]
     read = [number for number, one in enumerate(by_position) if everything or one.holds_tensors]
@@ -166,12 +171,20 @@ def _parameters(op: OpOverload, *, everything: bool, tensors: bool, given: dict[
         _signature(by_name, given).removeprefix("*, " * (len(args) > len(names))),
     ]
     passed = [*args, *(f"{one}={one}" for one in named), *others]
-    call = f"({', '.join(args)}{',' * bool(args)}), {{{', '.join([*(f'{one!r}: {one}' for one in named), *others])}}}"
-    return _Parameters(names, ", ".join(filter(None, [*taken, *others])), ", ".join(passed), call)
+    positional = f"({', '.join(args)}{',' * bool(args)})"
+    call = f"{positional}, {{{', '.join([*(f'{one!r}: {one}' for one in named), *others])}}}"
+    return _Parameters(names, ", ".join(filter(None, [*taken, *others])), ", ".join(passed), call, positional)
 
 
 def _source(
-    name: str, how: _Parameters, guards: Iterable[Sequence[str]], call: str, *, declines: bool = False, errors: bool
+    name: str,
+    how: _Parameters,
+    guards: Iterable[Sequence[str]],
+    call: str,
+    *,
+    declines: bool = False,
+    lays: bool = False,
+    errors: bool,
 ) -> CodeType:
     """Return the code of the handler that tests these guards in order, and then makes the call.
 
@@ -181,11 +194,17 @@ def _source(
         guards: the lines of each guard. They may return.
         call: the call.
         declines: whether the call may return NotImplemented; then ``_next_rules`` run it.
+        lays: whether ``_laid`` gives the result its strides, if it or the first argument has others than a contiguous tensor.
         errors: whether to catch errors and return ``_on_error(error, args, kwargs)`` instead.
     """
-    body = [f"return {call}"]
-    if declines:
-        body = [f"_result = {call}", f"return _result if _result is not NotImplemented else _next_rules({how.passed})"]
+    body = [f"_result = {call}"]
+    if lays:
+        plain = ("_result.__class__ is _Tensor", f"_isinstance({how.names[0]}, _Tensor)")
+        tests = (*plain, "_result.is_contiguous()", f"{how.names[0]}.is_contiguous()", "1 not in _result.shape")
+        body += [f"if not ({' and '.join(tests)}):", f"    _result = _laid(_result, {how.args})"]
+    body += [f"return _result if _result is not NotImplemented else _next_rules({how.passed})" if declines else "return _result"]
+    if len(body) == 2 and not declines:
+        body = [f"return {call}"]
     if errors:
         body = ["try:", *(f"    {line}" for line in body), "except Exception as _error:"]
         body += [f"    return _on_error(_error, {how.call})"]

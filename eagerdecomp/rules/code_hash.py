@@ -33,7 +33,8 @@ def code_hash(rule: Rule) -> str:
     because each helper is hashed once.
     """
     options = f"{rule.linked} {rule.keeps_lazy_bits} {rule.whole}"
-    return _digest(options, (_hashed(part, {}) for part in (rule.fn, rule.around, rule.compute)))
+    layout = () if rule.layout is None else (rule.layout,)
+    return _digest(options, (_hashed(part, {}) for part in (rule.fn, rule.around, rule.compute, *layout)))
 
 
 #: Id of a function or class -> its hash, and the object itself, so that no other object gets the id.

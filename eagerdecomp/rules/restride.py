@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp.eager.layouts import Wanted, iterator_strides, keep_strides
 from eagerdecomp.rules.link import link_on_call
 
-__all__ = ["elementwise_strides", "restrided", "with_eager_strides", "with_layout"]
+__all__ = ["elementwise_strides", "laying", "restrided", "with_eager_strides", "with_layout"]
 
 aten = torch.ops.aten
 
@@ -36,36 +36,31 @@ def elementwise_strides(result: Tensor, *operands: Any) -> Tensor:
     return restrided(result, iterator_strides(result.shape, operands, result.dtype))
 
 
-def with_eager_strides(fn: Callable[..., Any], wanted: Mapping[int, Wanted], *, linked: bool = False) -> Callable[..., Any]:
-    """Wrap the function of a rule to give the results at these positions the strides of eager's (`eager.layouts.LAYOUTS`).
+def with_eager_strides(fn: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callable[..., Any]:
+    """Wrap the function of a rule to give the results at these positions the strides of eager's (`eager.layouts.LAYOUTS`)."""
+    laid = laying(wanted)
 
-    A linked rule runs at every call. For contiguous tensors without a dimension of size 1 it returns eager's strides itself.
+    @functools.wraps(fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return laid(fn(*args, **kwargs), args)
+
+    return run
+
+
+def laying(wanted: Mapping[int, Wanted]) -> Callable[[Any, Sequence[Any]], Any]:
+    """Return a function of a rule's result and the positional arguments, which returns the result with eager's strides.
+
+    A linked rule returns these itself if its result and the op's first tensor are contiguous and have no dimension of size 1.
     """
 
-    def strided(result: Any, args: Sequence[Any]) -> Any:
+    def laid(result: Any, args: Sequence[Any]) -> Any:
         if result is NotImplemented:
             return result
         if isinstance(result, Tensor):
             return with_layout(result, wanted[0](result, *args))
         return tuple(with_layout(r, wanted[i](r, *args)) if i in wanted and r is not None else r for i, r in enumerate(result))
 
-    if linked:
-
-        @functools.wraps(fn)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            result = fn(*args, **kwargs)
-            first = args[0]
-            if result.__class__ is Tensor and isinstance(first, Tensor) and result.is_contiguous() and first.is_contiguous():
-                return result if 1 not in result.shape else strided(result, args)
-            return strided(result, args)
-
-        return run
-
-    @functools.wraps(fn)
-    def run_recorded(*args: Any, **kwargs: Any) -> Any:
-        return strided(fn(*args, **kwargs), args)
-
-    return run_recorded
+    return laid
 
 
 def with_layout(result: Tensor, strides: Sequence[int] | None) -> Tensor:

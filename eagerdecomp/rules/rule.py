@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from eagerdecomp._torch.ops import OpOverload, is_absent, op_called
-from eagerdecomp.eager.layouts import layout_of
+from eagerdecomp.eager.layouts import Wanted, layout_of
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.errors import RuleError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.rules.compute import CAST, Compute, computed
 from eagerdecomp.rules.link import Linkable, RunnerOf, link, link_with_rest
-from eagerdecomp.rules.restride import with_eager_strides
+from eagerdecomp.rules.restride import laying, with_eager_strides
 from eagerdecomp.rules.wide_dtype import float64_allowed, without_float64
 
 __all__ = [
@@ -45,10 +45,12 @@ class Bound(NamedTuple):
         formula: the rule's function with its ops bound. If the rule has `Rule.compute`, it is valid only for calls that need no
             dtype conversion.
         run: the function for all calls.
+        laid: see `rules.restride.laying`, for a rule with `Rule.layout`; `formula` may then return other strides. Else None.
     """
 
     formula: Callable[..., Any]
     run: Callable[..., Any]
+    laid: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +79,7 @@ class Rule:
             restrict a program to one size.
         takes_sparse: whether the rule accepts sparse tensors; other linked rules get none.
         compute: the dtype in which a float formula is computed; None if the rule chooses it itself.
+        layout: the strides of the results of a linked rule without `compute`, by position; None if its function returns eager's.
         around: a function that wraps a linked rule after its kernels are bound, for example to check scalars.
         float64: whether the rule may compute in float64 for accuracy, although no operand has this dtype (`wide_dtype`).
 
@@ -100,6 +103,7 @@ class Rule:
     whole: bool = field(default=False, repr=False)
     takes_sparse: bool = field(default=False, repr=False)
     compute: Compute | None = field(default=None, repr=False)
+    layout: Mapping[int, Wanted] | None = field(default=None, repr=False)
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = field(default=None, repr=False)
     float64: bool = field(default=True, repr=False)
 
@@ -162,12 +166,16 @@ class Rule:
             return Bound(run, run)
         if not self.float64 and not isinstance(call, _Dispatched):
             call = without_float64(call)
-        if self.compute is None:
+        laid = None
+        if self.layout is not None:
+            formula, laid = link_with_rest(self.fn, functools.partial(laying, self.layout), call)
+            run = _then(formula, laid)
+        elif self.compute is None:
             formula = run = link(self.fn, call)
         else:
             call(CAST)  # without a route for it the rule has none; all else of `computed` is linked when such a call arrives
             formula, run = link_with_rest(self.fn, functools.partial(computed, self.compute, self.fn), call)
-        return Bound(formula, run) if self.around is None else Bound(self.around(formula), self.around(run))
+        return Bound(formula, run, laid) if self.around is None else Bound(self.around(formula), self.around(run), laid)
 
     def _dispatched(self, fused: bool) -> Callable[..., Any]:
         """Return the rule with each op called through the dispatcher; rebound at each call if binding would cache constants."""
@@ -194,6 +202,7 @@ class Rule:
         if not self.linked:
             return self.fn
         run = self.fn if self.compute is None else computed(self.compute, self.fn)
+        run = run if self.layout is None else with_eager_strides(run, self.layout)
         return run if self.around is None else self.around(run)
 
     def has_effects(self, *args: Any, **kwargs: Any) -> bool:
@@ -226,6 +235,10 @@ def to_be_fused(call: RunnerOf) -> bool:
     Rules then use whole tensors: blocks that fit a cache save nothing in a fused kernel, and reads of a scalar cannot be recorded.
     """
     return isinstance(call, _Dispatched) and call.fused
+
+
+def _then(first: Callable[..., Any], laid: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: laid(first(*args, **kwargs), args)
 
 
 def _left_to_the_next(*args: Any, **kwargs: Any) -> Any:
@@ -268,9 +281,10 @@ def make_rule(
     """Return a rule of this library without adding it to a table; see `rule` for the arguments."""
     layout = layout_of(op) if source != "sparse" else None
     how = Compute(compute, operands, promotes, layout[0] if layout is not None else None) if compute is not None else None
-    if layout is not None and how is None:
-        fn = with_eager_strides(fn, layout, linked=not recorded)
-    return Rule(op, fn, source, place_of(fn), not recorded, effects, keeps_lazy_bits, whole, takes_sparse, how)
+    if recorded and layout is not None and how is None:
+        fn, layout = with_eager_strides(fn, layout), None
+    laid = layout if how is None else None
+    return Rule(op, fn, source, place_of(fn), not recorded, effects, keeps_lazy_bits, whole, takes_sparse, how, laid)
 
 
 def rule(*ops: OpOverload | str, **options: Any) -> Callable[[_F], _F]:

@@ -86,7 +86,7 @@ def linked_rule(
         used: the ops that the rule calls.
     """
     how, declines = rule.compute, rule.compute is not None or may_decline(rule.fn)
-    if with_bits is None and not declines and on_error is None:
+    if with_bits is None and not declines and on_error is None and bound.laid is None:
         return bound.run
     return rule_handler(
         op,
@@ -95,6 +95,7 @@ def linked_rule(
         on_error=on_error,
         with_bits=with_bits,
         rest=bound.run,
+        laid=bound.laid,
         usual=() if how is None else how.operands,
         ones=how is not None and how.layout is not None,
         in_blocks=in_blocks,
