@@ -20,11 +20,11 @@ from eagerdecomp._torch.dispatcher import (
 )
 from eagerdecomp._torch.dynamo import skipped_by_dynamo
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name, dotted, op_names, overload, visible
-from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import keep_everywhere, kept_of
 from eagerdecomp.dispatcher.device_kernels import DeviceKernels
 from eagerdecomp.eager.scalar_tensors import SCALAR_TYPES, scalars_to_tensors, tensor_positions
 from eagerdecomp.errors import ArgumentError, InstallError
+from eagerdecomp.frontends.inspected import Inspected
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.device_ops import DeviceOps, device_ops, key_of_device
@@ -38,9 +38,8 @@ from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine
 from eagerdecomp.runtime.entry import Entry
-from eagerdecomp.runtime.stats import Stats
 from eagerdecomp.runtime.zero_tangents import EFFICIENT_ZEROS
-from eagerdecomp.verify.policy import Verified, Verify, as_verify
+from eagerdecomp.verify.policy import Verify, as_verify
 from eagerdecomp.verify.wrappers import Verifying, watch_of
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ def install(
     return made
 
 
-class Installation:
+class Installation(Inspected):
     """The handle of an installed backend.
 
     Attributes:
@@ -250,39 +249,6 @@ class Installation:
                 self._stop_keeping()
                 self._stop_keeping = None
             self._kernels.remove()
-
-    def stats(self) -> Stats:
-        """Return counts per op since the installation, for decomposed ops. Ops of the set are not counted."""
-        return self._engine.stats()
-
-    @property
-    def verified(self) -> Verified:
-        """The results of `verify` so far; see `EagerDecompMode.verified`."""
-        return self._verifying.found() if self._verifying is not None else Verified()
-
-    def why_missed(self, op: OpLike) -> str:
-        """Return why an op's last recorded call was a cache miss; see `EagerDecompMode.why_missed`.
-
-        Args:
-            op: an overload, a packet or a name.
-
-        Raises:
-            OpSetError: for an unknown op name.
-        """
-        return self._engine.why_missed(op)
-
-    def explain(self, op: OpLike, *args: Any, **kwargs: Any) -> Explanation:
-        """Return what the installation does with a call of an op; see `EagerDecompMode.explain`.
-
-        Args:
-            op: an overload, a packet or a name.
-            *args: the op's positional arguments.
-            **kwargs: the op's keyword arguments.
-
-        Raises:
-            OpSetError: for an unknown op name, or a packet whose overload neither the arguments nor the calls so far determine.
-        """
-        return self._engine.explain(op, args, kwargs)
 
     # -- kernels -------------------------------------------------------------------------------------------------------
 

@@ -12,10 +12,10 @@ from eagerdecomp._torch.higher_order import run_higher_order
 from eagerdecomp._torch.modes import active_fake_mode
 from eagerdecomp._torch.ops import HigherOrderOperator
 from eagerdecomp._torch.tensors import any_fake, desugars_first
-from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import CompositeMode, kept_of
 from eagerdecomp.eager.scalar_tensors import SCALAR_TYPES
 from eagerdecomp.errors import ArgumentError, ArgumentTypeError
+from eagerdecomp.frontends.inspected import Inspected
 from eagerdecomp.frontends.preflight import Preflight
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
@@ -25,8 +25,7 @@ from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.user_rules import index_rules
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine, HostRandom, OnUnsupported
-from eagerdecomp.runtime.stats import Stats
-from eagerdecomp.verify.policy import Verified, Verify, as_verify
+from eagerdecomp.verify.policy import Verify, as_verify
 from eagerdecomp.verify.wrappers import Verifying, watch_of
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["EagerDecompMode"]
 
 
-class EagerDecompMode(CompositeMode):
+class EagerDecompMode(CompositeMode, Inspected):
     """Decompose every eager op to ops that a backend supports: ``with EagerDecompMode(core_aten()): train()``.
 
     Args:
@@ -204,43 +203,3 @@ class EagerDecompMode(CompositeMode):
 
     def __repr__(self) -> str:
         return f"EagerDecompMode({self.backend!r}, on_unsupported={self.on_unsupported!r})"
-
-    def stats(self) -> Stats:
-        """Return counts per op since the mode was made; they print as a table."""
-        return self._engine.stats()
-
-    @property
-    def verified(self) -> Verified:
-        """The results of `verify` so far, with the differences found. It prints as text."""
-        return self._verifying.found() if self._verifying is not None else Verified()
-
-    def why_missed(self, op: OpLike) -> str:
-        """Return why an op's last recorded call was a cache miss.
-
-        Args:
-            op: an overload, a packet or a name.
-
-        Returns:
-            The guards of that call that no cached call shared, or why none of the op's calls was recorded.
-
-        Raises:
-            OpSetError: for an unknown op name.
-        """
-        return self._engine.why_missed(op)
-
-    def explain(self, op: OpLike, *args: Any, **kwargs: Any) -> Explanation:
-        """Return what this mode does with a call of an op, the mode's counts, and why the last call was a cache miss.
-
-        Args:
-            op: an overload, a packet or a name.
-            *args: the op's positional arguments. Without arguments, the explanation lists the op's rules and the program of its
-                last recorded call.
-            **kwargs: the op's keyword arguments.
-
-        Returns:
-            The explanation, as by `eagerdecomp.explain`; it prints as text.
-
-        Raises:
-            OpSetError: for an unknown op name, or a packet whose overload neither the arguments nor the calls so far determine.
-        """
-        return self._engine.explain(op, args, kwargs)
