@@ -212,6 +212,12 @@ ELSEWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
         '`driver="gelsd"` or `"gelss"`, with more rows than columns',
         "residuals are returned only if all matrices have full rank",
     ),
+    (("_linalg_check_errors",), "", "it raises if a factorization failed"),
+    (
+        ("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex", "linalg_inv_ex", "linalg_lu", "linalg_lu_factor_ex"),
+        "a real matrix of more than 16 rows on the CPU",
+        "only if columns have one largest entry, a loop of half as many calls has LAPACK's pivots",
+    ),
     (("linalg_lstsq",), '`driver="gels"`', "it raises if a matrix does not have full rank"),
     (
         tuple(

@@ -16,8 +16,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.dispatcher import functional_trace_active
-from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.decomps.math.matrices import (
     LAPACK_DTYPES,
     adjoint,
@@ -35,6 +33,7 @@ from eagerdecomp.decomps.math.matrices import (
     solve_triangular,
     triangle,
     unfolded,
+    unreadable,
     wrong_numbers,
 )
 from eagerdecomp.decomps.math.polar import unitary_factor
@@ -139,15 +138,10 @@ def _first_basis(matrix: Tensor) -> Tensor | None:
     return None if found is None else found[0]
 
 
-def _unreadable(A: Tensor) -> bool:
-    """Return whether the call is traced, or has a tensor without data. Then it uses a fixed number of steps."""
-    return functional_trace_active() or isinstance(A, FakeTensor)
-
-
 @rule("aten._linalg_eigh.default")
 def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     known = UPLO.upper() in ("L", "U") and A.size(-1) == A.size(-2) and A.dtype in LAPACK_DTYPES
-    if not known or _unreadable(A):
+    if not known or unreadable(A):
         return NotImplemented  # type: ignore[no-any-return]
     return _eigh(A, UPLO, compute_v, blind=False)
 
@@ -285,7 +279,7 @@ def _completed(unitary: Tensor) -> Tensor:
 def _linalg_svd(
     A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    if driver is not None or A.dtype not in LAPACK_DTYPES or _unreadable(A):
+    if driver is not None or A.dtype not in LAPACK_DTYPES or unreadable(A):
         return NotImplemented  # type: ignore[no-any-return]
     return _svd(A, full_matrices, compute_uv, blind=False)
 

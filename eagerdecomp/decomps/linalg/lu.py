@@ -1,7 +1,8 @@
 """Linear systems: triangular systems by blocks, general systems by LU with partial pivoting, and ops that use the factors.
 
-Pivots are chosen by `argmax` and rows are moved by `gather`, so nothing reads data. A pivot depends on all columns before it, so
-the loop over columns is inherent. It costs 14 calls per column, in panels of at most `PANEL` columns.
+A pivot depends on all columns before it, so the loop over columns is inherent. There are two loops. `_panel` reads no data. It
+keeps the order of LAPACK's exchanges, which decides between equal candidates, and takes 14 calls per column. `_quick_panel` takes
+7, for columns with one largest entry each. Then it reads two counts, which show whether all columns were such.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math.matrices import (
     LAPACK_DTYPES,
+    Joins,
     arange,
     batch_shape,
     column_major,
@@ -24,15 +26,18 @@ from eagerdecomp.decomps.math.matrices import (
     eye,
     first_set,
     folded,
-    inverse_triangular,
+    inverted,
     joined,
+    joins,
     minus_product,
+    plus_product,
     product,
     single,
     solve_triangular,
     transposed,
     triangle,
     unfolded,
+    unreadable,
     whole_batch,
 )
 from eagerdecomp.eager.strides import broadcast_shapes
@@ -42,6 +47,21 @@ aten = torch.ops.aten
 
 #: The number of columns that are factored one by one before the rest of the matrix is updated by products.
 PANEL = 32
+
+#: The same for `_quick_panel`: what a panel costs besides its columns counts more.
+_QUICK_PANEL = 64
+
+#: Up to this number of rows, `_panel` is faster.
+_FEW = 16
+
+
+@rule("aten._linalg_check_errors.default")
+def _linalg_check_errors(info: Tensor, api_name: str, *, is_matrix: bool) -> None:
+    """Return if there is no error. The next rule, which is torch's, raises the error."""
+    odd = info.is_meta or unreadable(info) or info.dtype is not torch.int32 or not info.is_contiguous()
+    if odd or aten._local_scalar_dense.default(aten.any.default(info)):
+        return NotImplemented  # type: ignore[no-any-return]
+    return None
 
 
 # -- triangular systems -------------------------------------------------------------------------------------------
@@ -96,8 +116,8 @@ class _Panel(NamedTuple):
 
     upper: Tensor  #: ``[.., w, steps]``: the rows of the pivots, of which what is left of a pivot has no meaning
     lower: Tensor  #: ``[.., steps, m]``: the multipliers, of which what is not beyond a pivot has no meaning
-    pivots: Tensor  #: ``[steps]`` or ``[Q, 1, steps]``: the place of each pivot, counted from the first row left at its step
-    order: Tensor  #: ``[m]`` or ``[Q, 1, m]``: where each row came from
+    order: Tensor  #: ``[m]`` or ``[Q, 1, m]``: where each row came from; the rows of the pivots are first
+    pivots: Tensor | None = None  #: ``[steps]`` or ``[Q, 1, steps]``: their places, counted from the first row left at each step
 
 
 def _panel(rest: Tensor, steps: int, pivoting: bool) -> _Panel:
@@ -134,7 +154,58 @@ def _panel(rest: Tensor, steps: int, pivoting: bool) -> _Panel:
             there = aten.where.self(aten.eq.Tensor(there, chosen), first, there)
     came = joined([*order, there] if steps < length else order, -1)
     lower = _columns(joined(multipliers, -2), came)
-    return _Panel(joined(rows, -1), lower, joined(pivots, -1), came)
+    return _Panel(joined(rows, -1), lower, came, joined(pivots, -1))
+
+
+def _quick_panel(rest: Tensor, steps: int, ragged: Tensor) -> _Panel | None:
+    """Do what `_panel` does with pivoting, for a single real matrix: in 7 calls per column.
+
+    Rows stay in place. The multiplier of a pivot's row is 1, so the row becomes zero and is not chosen again. Return None unless
+    each column had one largest entry and each row was chosen once. The rows left keep their order, which is not LAPACK's.
+
+    Args:
+        rest: ``[w, m]``, as for `_panel`.
+        steps: the number of columns to eliminate.
+        ragged: `_ragged` of the width and the steps.
+    """
+    width, length = rest.shape
+    # Local names: a function call or an attribute takes a tenth of the time of a kernel call.
+    split, magnitude, argmax, div = aten.split_with_sizes.default, aten.abs.default, aten.argmax.default, aten.div.Tensor
+    select, addmm = aten.index_select.default, aten.addmm.default
+    multipliers, chosen, rows = [], [], []
+    for left in range(width, width - steps, -1):
+        column, rest = split(rest, [1, left - 1], 0) if left > 1 else (rest, rest)
+        pivot = argmax(magnitude(column), 1)
+        top = select(column, 1, pivot)
+        multiplier = div(column, top)
+        chosen.append(pivot)
+        multipliers.append(multiplier)
+        rows.append(top)
+        if left > 1:
+            row = select(rest, 1, pivot)
+            rows.append(row)
+            rest = addmm(rest, row, multiplier, alpha=-1)
+    lower = joined(multipliers, 0)
+    first, index = split(arange(-steps, length, rest), [steps, length])
+    places, order = aten.sort.default(aten.scatter.src(index, 0, joined(chosen, 0), first))
+    # A multiplier of magnitude 1 is the pivot's or that of an equal candidate. All are NaN if the column is zero.
+    if _count(aten.lt.Scalar(magnitude(lower), 1)) < (length - 1) * steps or _count(aten.lt.Scalar(places, 0)) < steps:
+        return None
+    flat = select(aten.reshape.default(joined(rows, 0), [-1]), 0, ragged)
+    return _Panel(aten.reshape.default(flat, [width, steps]), select(lower, 1, order), order)
+
+
+def _count(flags: Tensor) -> int:
+    """Read the number of flags that are set."""
+    return int(aten._local_scalar_dense.default(aten.sum.dim_IntList(flags, list(range(flags.dim())))))
+
+
+def _ragged(width: int, steps: int, like: Tensor) -> Tensor:
+    """Return the places of the entries of ``[width, steps]`` among those from the diagonal down, column after column."""
+    step = arange(0, steps, like)
+    before = aten.mul.Tensor(step, aten.arange.start_step(2 * width - 1, 2 * width - 1 - steps, -1, device=like.device))
+    before = aten.div.Scalar_mode(before, 2, rounding_mode="floor")
+    return aten.reshape.default(aten.add.Tensor(aten.unsqueeze.default(arange(0, width, like), 1), before), [-1])  # type: ignore[no-any-return]
 
 
 def _rows(x: Tensor, order: Tensor) -> Tensor:
@@ -158,6 +229,29 @@ def _exchanges(places: Tensor, length: int) -> Tensor:
     return aten.where.self(aten.eq.Tensor(index, number), there, order)  # type: ignore[no-any-return]
 
 
+def _moved(order: Tensor, by: Tensor) -> Tensor:
+    return aten.index_select.default(order, 0, by) if order.dim() == 1 else aten.gather.default(order, -1, by)  # type: ignore[no-any-return]
+
+
+def _pivots_of(order: Tensor, steps: int) -> Tensor:
+    """Return LAPACK's pivots ``[Q, steps]``, counted from 0, that lead to the row order ``[Q, m]``.
+
+    The row that is exchanged for `k` has moved from its place to that of the pivot chosen there, and so on: its place at step `k`
+    is the first of ``order[k], order[order[k]], ...`` that is at least `k`. It is found by jumps over powers of two.
+    """
+    jumps = [(order, order)]  # where a jump leads, and the highest place on its way
+    for _ in range(1, (steps - 1).bit_length()):
+        there, highest = jumps[-1]
+        onwards = aten.gather.default(highest, 1, there)
+        jumps.append((aten.gather.default(there, 1, there), aten.maximum.default(highest, onwards)))
+    number = arange(0, steps, order)
+    place = aten.expand.default(number, [order.size(0), steps])
+    for there, highest in reversed(jumps):
+        low = aten.lt.Tensor(aten.gather.default(highest, 1, place), number)
+        place = aten.where.self(low, aten.gather.default(there, 1, place), place)
+    return aten.gather.default(order, 1, place)  # type: ignore[no-any-return]
+
+
 class _Factors(NamedTuple):
     """The LU factors of ``[Q, m, n]``, transposed."""
 
@@ -167,15 +261,16 @@ class _Factors(NamedTuple):
     right: Tensor | None  #: ``[Q, k, m]``: what the elimination made of the right side
 
 
-def _factored(matrix: Tensor, right: Tensor | None = None, *, pivoting: bool = True) -> _Factors:
+def _factored(matrix: Tensor, right: Tensor | None = None, *, pivoting: bool = True, quick: bool = False) -> _Factors:
     """Return the factors of ``[Q, m, n]`` and, with `right` ``[Q, m, k]`` for a square matrix, ``L^-1 P right``.
 
-    The algorithm is right-looking, by panels of `PANEL` columns (Golub and Van Loan, Matrix Computations, section 3.4.7). It
+    The algorithm is right-looking, by panels of columns (Golub and Van Loan, Matrix Computations, section 3.4.7). It
     eliminates a panel column by column, solves for the rows to the right of the panel's triangle, and updates the rest by one
-    product.
+    product. `quick` tries `_quick_panel` first; it needs ``m <= n``.
     """
     batch, rows, columns = matrix.shape
     steps = min(rows, columns)
+    size = _QUICK_PANEL if quick else PANEL
     if matrix.numel() == 0:
         order = aten.expand.default(aten.unsqueeze.default(arange(0, rows, matrix), 1), [batch, rows, 1])
         pivots = aten.empty.memory_format([batch, steps], dtype=torch.int64, device=matrix.device)
@@ -183,17 +278,24 @@ def _factored(matrix: Tensor, right: Tensor | None = None, *, pivoting: bool = T
         return _Factors(aten.clone.default(transposed(matrix)), pivots, order, turned)
     rest = single(transposed(matrix if right is None else aten.cat.default([matrix, right], 2)))
     width = rest.size(-2)
-    pivots, done, came = [], [], []
+    known = joins(size, matrix, upper=True) if steps > size else None
+    ragged = _ragged(size, size, matrix) if quick and steps > size else None
+    done, came, pivots = [], [], []
     before: list[Tensor] = []  # the multipliers of all panels before, in the rows that are left
     order = None
-    for start in range(0, steps, PANEL):
-        step, left = min(PANEL, steps - start), rows - start
+    for start in range(0, steps, size):
+        step, left = min(size, steps - start), rows - start
         others = None
         if start + step < steps:  # the last panel takes along what is to its right
             rest, others = aten.split_with_sizes.default(rest, [step, width - start - step], -2)
-        upper, lower, places, moved = _panel(rest, step, pivoting)
+        elif quick:
+            ragged = _ragged(width - start, step, matrix)
+        panel = _panel(rest, step, pivoting) if ragged is None else _quick_panel(rest, step, ragged)
+        if panel is None:
+            return _factored(matrix, right)
+        upper, lower, moved, places = panel
         pivots.append(places)
-        order = moved if order is None else aten.gather.default(order, -1, moved)
+        order = moved if order is None else _moved(order, moved)
         before = [_columns(x, moved) for x in before]
         square, beside = cut(upper, -2, 0, step), cut(upper, -2, step, upper.size(-2))
         if left > step:
@@ -201,23 +303,27 @@ def _factored(matrix: Tensor, right: Tensor | None = None, *, pivoting: bool = T
             lower, bottom = aten.split_with_sizes.default(lower, heights, -1)
             order_here, order = aten.split_with_sizes.default(order, heights, -1)
             tops, before = _split_each(before, heights)
-            if others is not None:
+            if known is not None and others is not None:
                 beside, below = aten.split_with_sizes.default(_columns(others, moved), heights, -1)
-                beside = _solved_beside(lower, beside)
+                beside = _solved_beside(lower, beside, known)
                 rest = minus_product(below, beside, bottom)
             before = [joined([*before, bottom], -2)]
         else:
             order_here, tops = order, before
-        packed = aten.where.self(_above_diagonal(square), lower, square)
+        within = known.within if known is not None and step == size else _above_diagonal(square)
+        packed = aten.where.self(within, lower, square)
         done.append(joined([x for x in (*tops, packed, beside) if x.size(-2)], -2))
         came.append(order_here)
     if rows > steps:
         done += before
         came.append(order)
     found = whole_batch(joined(done, -1))
-    order = aten.reshape.default(joined(came, -1), [batch, rows, 1])
-    places = aten.reshape.default(joined(pivots, -1), [batch, steps])
-    places = aten.add.Tensor(places, arange(1, steps + 1, matrix))
+    order = aten.reshape.default(joined(came, -1), [batch, rows])
+    if quick:
+        places = aten.add.Scalar(_pivots_of(order, steps), 1)
+    else:
+        places = aten.add.Tensor(aten.reshape.default(joined(pivots, -1), [batch, steps]), arange(1, steps + 1, matrix))
+    order = aten.unsqueeze.default(order, 2)
     if right is None:
         return _Factors(found, places, order, None)
     packed, turned = aten.split_with_sizes.default(found, [columns, right.size(2)], 1)
@@ -234,20 +340,27 @@ def _above_diagonal(x: Tensor) -> Tensor:
     return aten.gt.Tensor(column, row)  # type: ignore[no-any-return]
 
 
-def _solved_beside(lower: Tensor, right: Tensor) -> Tensor:
+def _solved_beside(lower: Tensor, right: Tensor, known: Joins) -> Tensor:
     """Return ``right M^-1`` for the unit upper triangle `M` of `lower`, by its inverse and a step of refinement."""
-    factor = triangle(lower, upper=True, unit=True)
-    inverse = inverse_triangular(whole_batch(lower), upper=True, unit=True, refine=False)
-    inverse = aten.squeeze.dim(inverse, 0) if lower.dim() == 2 else inverse
+    factor = aten.where.self(known.within, lower, known.identity)
+    inverse = inverted(lower, known, unit=True)
     guess = product(right, inverse)
-    return aten.add.Tensor(guess, product(minus_product(right, guess, factor), inverse))  # type: ignore[no-any-return]
+    return plus_product(guess, minus_product(right, guess, factor), inverse)
 
 
-def _factor_call(A: Tensor, *, pivoting: bool = True) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return LU, pivots and info with eager's strides, and the order of the rows, folded."""
-    batch = batch_shape(A)
-    found = _factored(folded(A), pivoting=pivoting)
-    return *_packed_results(found, batch), found.order
+def _is_quick(A: Tensor) -> bool:
+    """Return whether to use `_quick_panel`, which reads data.
+
+    The data must be in the host's memory, where a read waits for nothing. Few rows and batches take longer than by a program, which
+    makes no masks. With more rows than columns, LAPACK's order of the rows left is needed.
+    """
+    known = A.is_cpu and A.dim() >= 2 and _FEW < A.size(-2) <= A.size(-1) and A.numel() == A.size(-2) * A.size(-1)
+    return known and A.dtype in (torch.float32, torch.float64) and not unreadable(A)
+
+
+def _factor_call(A: Tensor, *, pivoting: bool = True, quick: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Return LU, pivots and info with eager's strides."""
+    return _packed_results(_factored(folded(A), pivoting=pivoting, quick=quick), batch_shape(A))
 
 
 def _packed_results(found: _Factors, batch: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -261,11 +374,23 @@ def _is_covered(A: Tensor, pivot: bool) -> bool:
     return not A.numel() or (A.dtype in LAPACK_DTYPES and (pivot or not A.is_cpu))
 
 
-@rule("aten.linalg_lu_factor_ex.default", recorded=True)
+@rule("aten.linalg_lu_factor_ex.default")
 def _linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    if not (pivot and _is_quick(A)):
+        return NotImplemented  # type: ignore[no-any-return]
+    return _lu_factor_ex(A, pivot, check_errors, quick=True)
+
+
+@rule("aten.linalg_lu_factor_ex.default", recorded=True)
+def _linalg_lu_factor_ex_blindly(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Read no data, as all rules of this module that are called so."""
     if not _is_covered(A, pivot):
         return NotImplemented  # type: ignore[no-any-return]
-    factors, pivots, info, _ = _factor_call(A, pivoting=pivot)
+    return _lu_factor_ex(A, pivot, check_errors, quick=False)
+
+
+def _lu_factor_ex(A: Tensor, pivot: bool, check_errors: bool, quick: bool) -> tuple[Tensor, Tensor, Tensor]:
+    factors, pivots, info = _factor_call(A, pivoting=pivot, quick=quick)
     if check_errors:
         aten._linalg_check_errors.default(info, "torch.linalg.lu_factor_ex", is_matrix=A.dim() == 2)
     return factors, pivots, info
@@ -303,12 +428,23 @@ def _permutation(order: Tensor, like: Tensor, batch: Sequence[int]) -> Tensor:
     return unfolded(aten._to_copy.default(hits, dtype=like.dtype, memory_format=torch.contiguous_format), batch)
 
 
-@rule("aten.linalg_lu.default", recorded=True)
+@rule("aten.linalg_lu.default")
 def _linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    if not (pivot and _is_quick(A)):
+        return NotImplemented  # type: ignore[no-any-return]
+    return _lu(A, pivot, quick=True)
+
+
+@rule("aten.linalg_lu.default", recorded=True)
+def _linalg_lu_blindly(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     if not _is_covered(A, pivot):
         return NotImplemented  # type: ignore[no-any-return]
+    return _lu(A, pivot, quick=False)
+
+
+def _lu(A: Tensor, pivot: bool, quick: bool) -> tuple[Tensor, Tensor, Tensor]:
     batch = batch_shape(A)
-    found = _factored(folded(A), pivoting=pivot)
+    found = _factored(folded(A), pivoting=pivot, quick=quick)
     none = None if pivot else aten.empty.memory_format([0], dtype=A.dtype, device=A.device)
     permutation = _permutation(found.order, A, batch) if none is None else none
     return (permutation, *_triangles(transposed(found.packed), batch))
@@ -404,16 +540,27 @@ def _result(
     return aten._conj.default(conjugate(found)) if found.is_complex() and found.numel() else found
 
 
-@rule("aten._linalg_solve_ex.default", recorded=True)
+@rule("aten._linalg_solve_ex.default")
 def _linalg_solve_ex(
     A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return _solve_ex(A, B, left, check_errors, quick=True) if _is_quick(A) else NotImplemented
+
+
+@rule("aten._linalg_solve_ex.default", recorded=True)
+def _linalg_solve_ex_blindly(
+    A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return _solve_ex(A, B, left, check_errors, quick=False)
+
+
+def _solve_ex(A: Tensor, B: Tensor, left: bool, check_errors: bool, quick: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     vector = B.dim() == 1 or (A.dim() - 1 == B.dim() and list(B.shape) == list(A.shape[:-1]))
     right = aten.unsqueeze.default(B, -1) if vector else B
     own = batch_shape(A)
     batch = broadcast_shapes(batch_shape(right), own)
     along = left and batch == own == batch_shape(right)  # the elimination takes the right side along
-    found = _factored(folded(A), folded(right) if along else None)
+    found = _factored(folded(A), folded(right) if along else None, quick=quick)
     factors, pivots, info = _packed_results(found, own)
     if check_errors:
         aten._linalg_check_errors.default(info, "torch.linalg.solve_ex", is_matrix=A.dim() == 2)
@@ -425,21 +572,29 @@ def _linalg_solve_ex(
     return result, factors, pivots, info
 
 
-@rule("aten.linalg_inv_ex.default", recorded=True)
+@rule("aten.linalg_inv_ex.default")
 def _linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+    return _inv_ex(A, check_errors, quick=True) if _is_quick(A) else NotImplemented
+
+
+@rule("aten.linalg_inv_ex.default", recorded=True)
+def _linalg_inv_ex_blindly(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+    return _inv_ex(A, check_errors, quick=False)
+
+
+def _inv_ex(A: Tensor, check_errors: bool, quick: bool) -> tuple[Tensor, Tensor]:
     batch = batch_shape(A)
     matrix = folded(A)
-    found = _factored(matrix, aten.expand.default(eye(A.size(-1), A), matrix.shape))
+    found = _factored(matrix, aten.expand.default(eye(A.size(-1), A), matrix.shape), quick=quick)
     info = _packed_results(found, batch)[2]
     if check_errors:
         aten._linalg_check_errors.default(info, "linalg.inv_ex", is_matrix=A.dim() == 2)
     return _taken_along(found, batch), info
 
 
-def _factors_of_determinant(A: Tensor) -> tuple[Tensor, Tensor]:
+def _factors_of_determinant(A: Tensor, quick: bool) -> tuple[Tensor, Tensor]:
     """Return the factors that eager saves for the gradient: those of the transposed matrix if `A` is contiguous and real."""
-    factors, pivots, _, _ = _factor_call(transposed(A) if A.is_contiguous() and not A.is_complex() else A)
-    return factors, pivots
+    return _factor_call(transposed(A) if A.is_contiguous() and not A.is_complex() else A, quick=quick)[:2]
 
 
 def _parity(pivots: Tensor) -> Tensor:
@@ -449,16 +604,34 @@ def _parity(pivots: Tensor) -> Tensor:
     return aten.add.Scalar(aten.mul.Scalar(odd, -2), 1)  # type: ignore[no-any-return]
 
 
-@rule("aten._linalg_det.default", recorded=True)
+@rule("aten._linalg_det.default")
 def _linalg_det(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    factors, pivots = _factors_of_determinant(A)
+    return _det(A, quick=True) if _is_quick(A) else NotImplemented
+
+
+@rule("aten._linalg_det.default", recorded=True)
+def _linalg_det_blindly(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return _det(A, quick=False)
+
+
+def _det(A: Tensor, quick: bool) -> tuple[Tensor, Tensor, Tensor]:
+    factors, pivots = _factors_of_determinant(A, quick)
     product = aten.prod.dim_int(aten.diagonal.default(factors, 0, -2, -1), -1)
     return aten.mul.Tensor(product, _parity(pivots)), factors, pivots
 
 
-@rule("aten._linalg_slogdet.default", recorded=True)
+@rule("aten._linalg_slogdet.default")
 def _linalg_slogdet(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    factors, pivots = _factors_of_determinant(A)
+    return _slogdet(A, quick=True) if _is_quick(A) else NotImplemented
+
+
+@rule("aten._linalg_slogdet.default", recorded=True)
+def _linalg_slogdet_blindly(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return _slogdet(A, quick=False)
+
+
+def _slogdet(A: Tensor, quick: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    factors, pivots = _factors_of_determinant(A, quick)
     diagonal = aten.diagonal.default(factors, 0, -2, -1)
     sign = aten.mul.Tensor(aten.prod.dim_int(aten.sgn.default(diagonal), -1), _parity(pivots))
     size = aten.sum.dim_IntList(aten.log.default(aten.abs.default(diagonal)), [-1])

@@ -10,6 +10,8 @@ from compare import assert_same
 from on_core import check, kernel_calls, on_core
 from torch import Tensor
 
+import eagerdecomp as ed
+from eagerdecomp import Backend
 from eagerdecomp.decomps.linalg.lu import _factored
 
 aten = torch.ops.aten
@@ -67,11 +69,48 @@ def test_residual_of_a_larger_system(dtype: torch.dtype) -> None:
 
 
 def test_kernel_calls() -> None:
-    """A triangle of up to 12 rows: 4 a row. A larger one: 40 for the inverses of its blocks, 6 for each block. LU: 14 a column."""
+    """A triangle of up to 12 rows: 4 a row. A larger one: 40 for the inverses of its blocks, 5 for each block. LU: 14 a column.
+
+    LU of a single matrix of more than 16 rows: 7 a column.
+    """
     eight, nine, more = mild(8, 8), mild(9, 9), mild(64, 64)
     assert kernel_calls(lambda: solve_triangular(eight, eight, upper=True)) <= 40
     assert kernel_calls(lambda: solve_triangular(more, more, upper=True)) <= 60
     assert kernel_calls(lambda: lu_factor(nine)) - kernel_calls(lambda: lu_factor(eight)) <= 14
+    assert kernel_calls(lambda: lu_factor(mild(48, 48))) - kernel_calls(lambda: lu_factor(mild(40, 40))) == 7 * 8
+
+
+@pytest.mark.parametrize("shape", [(17, 17), (64, 64), (65, 70), (1, 130, 130)])
+def test_a_matrix_whose_columns_have_one_largest_entry(shape: tuple[int, ...]) -> None:
+    matrix = rand(*shape)
+    factors, pivots, info = on_core(lambda: lu_factor(matrix))
+    want = lu_factor(matrix)
+    torch.testing.assert_close(factors, want[0], rtol=1e-9, atol=1e-9)
+    assert torch.equal(pivots, want[1])
+    assert torch.equal(info, want[2])
+
+
+@pytest.mark.parametrize("bad", [0.0, math.nan])
+@pytest.mark.parametrize("column", [0, 30, 69])
+def test_a_column_without_a_pivot(column: int, bad: float) -> None:
+    matrix = mild(70, 70)
+    matrix[:, column] = bad
+    found, want = on_core(lambda: lu_factor(matrix)), lu_factor(matrix)
+    assert torch.equal(found[2], want[2])
+    if not bad:
+        torch.testing.assert_close(found[0], want[0])
+        assert torch.equal(found[1], want[1])
+
+
+def test_kernels_by_which_a_pivot_divided_by_itself_is_not_one() -> None:
+    """What is left of a pivot's row may then be chosen again, in a matrix of low rank."""
+    div = lambda x, y: x * ((1 / y) * (1 - 2**-20))  # noqa: E731
+    backend = Backend("reciprocal", ed.core_aten(), {"aten.div.Tensor": div})
+    matrix = rand(40, 2) @ rand(2, 40)
+    with ed.EagerDecompMode(backend):
+        order, lower, upper = torch.linalg.lu(matrix)
+    assert torch.equal(order.sum(0), torch.ones(40, dtype=order.dtype))
+    torch.testing.assert_close(order @ lower @ upper, matrix, rtol=1e-4, atol=1e-4)
 
 
 def test_interchanges_are_brought_in_order_in_few_calls() -> None:
