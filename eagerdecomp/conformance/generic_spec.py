@@ -45,7 +45,7 @@ _TOGETHER = re.compile(
     r"aten\._?(fused_|thnn_|mkldnn_|cudnn_|miopen_|native_batch_norm|sobol_|slow_conv|batch_norm|lu_unpack|lu_solve|linalg_(ldl|lu)_solve"
     r"|linalg_householder_product|orgqr|ormqr|cholesky_solve|trilinear|weight_norm|weight_int8|set_\.|jagged|nested"
     r"|padded_dense|pack_padded|pad_packed|embedding_bag|pdist|segment_reduce|fractional|grid_sampler"
-    r"|(gru|lstm|rnn_\w+)\.|max_unpool|int_mm|pad_circular|choose_qparams|masked_softmax|scaled_|transform_bias|spdiags"
+    r"|(gru|lstm|rnn_\w+)\.|int_mm|pad_circular|choose_qparams|masked_softmax|scaled_|transform_bias|spdiags"
     r"|linalg_lstsq|.*_jvp|.*_helper"
     r"|(?!((mse|smooth_l1|huber|soft_margin)_loss|hardshrink|softshrink|hardtanh|hardswish|hardsigmoid|elu|gelu|silu|mish|softplus"
     r"|leaky_relu|logit|threshold|sigmoid|tanh)_backward).*_backward)"
