@@ -1,6 +1,6 @@
 """Print how the work of Python in a call grows with its sizes and lists, on Core ATen; fail if it grows faster than in eager.
 
-    python tools/python_growth.py [--match REGEX]
+    python tools/python_growth.py [--match REGEX] [--resume FILE]
 
 Samples of each operator of torch's database run three times: the first call is recorded, the second replays the program, and the
 third compiles it. One dimension of the tensors, or an integer argument, grows to each of `SIZES`; or a list of tensors grows to
@@ -9,7 +9,7 @@ results do not depend on the machine.
 
 In eager, both are constant in sizes, and linear in the length of a list. Ours may also grow by `PER_KERNEL` for each further kernel
 call (`tools/growth.py` has those). The exit code is 1 if one grows faster. What eager fails at is not measured. Each operator runs
-in its own process, with limited memory and CPU time.
+in its own process, with limited memory and CPU time. With `--resume` a run can be stopped, and continues from its results.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
+import json
 import re
 import resource
 import sys
@@ -164,6 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure all operators; print what grows too fast."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--match", metavar="REGEX", default="", help="only operators whose name matches")
+    parser.add_argument("--resume", metavar="FILE", type=Path, help="write each result to FILE at once, and continue from it")
     options = parser.parse_args(argv)
     try:
         infos = opinfos(options.match)
@@ -171,12 +173,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     warnings.simplefilter("ignore")
 
+    found: dict[str, list[tuple[str, str]]] = {}
+    if options.resume is not None and options.resume.exists():
+        found = dict(map(json.loads, options.resume.read_text(encoding="utf-8").splitlines()))
     count, wrong = 0, 0
     for info in infos:
-        for key, text in measured_in_process(info):
+        name = full_name(info)
+        if name not in found:
+            found[name] = measured_in_process(info)
+            if options.resume is not None:
+                with options.resume.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps([name, found[name]]) + "\n")
+        for key, text in found[name]:
             count, wrong = count + 1, wrong + bool(text)
             if text:
-                print(f"{full_name(info)}, {key}: {text}", flush=True)
+                print(f"{name}, {key}: {text}", flush=True)
     print(f"{len(infos)} operators, {count} ways to grow, {wrong} too fast")
     return int(wrong > 0 or not count)
 

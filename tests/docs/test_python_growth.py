@@ -41,3 +41,17 @@ def test_lists_may_grow_linearly_and_not_quadratically(tool: Any) -> None:
 
     assert found(1) == []
     assert found(2) == [f"{one} call, calls of Python: 1,100, 11,000, 1,001,000" for one in tool.CALLS]
+
+
+def test_a_run_continues_from_its_results(
+    tool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "results.jsonl"
+    monkeypatch.setattr(tool, "measured_in_process", lambda info: [("0", ""), ("1", "third call, calls of Python: 1, 2, 9")])
+    options = ["--match", "^(linspace|cat)$", "--resume", str(results)]
+    assert tool.main(options) == 1
+    first = capsys.readouterr().out
+    assert first.endswith("2 operators, 4 ways to grow, 2 too fast\n")
+    monkeypatch.delattr(tool, "measured_in_process")
+    assert tool.main(options) == 1
+    assert capsys.readouterr().out == first
