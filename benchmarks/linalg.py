@@ -88,6 +88,18 @@ def _training(by_eigenvalues: bool, points: int) -> Callable[[], Any]:
     return step
 
 
+def _columns_alone(matrix: Tensor) -> None:
+    """Run only the seven calls that each column of an LU factorization takes, in panels of 64: no rule can be faster."""
+    with torch.inference_mode():
+        for start in range(0, len(matrix), 64):
+            rest = matrix[start : start + 64, start:]
+            for left in range(len(rest) - 1, 0, -1):
+                column, rest = rest.split_with_sizes([1, left])
+                pivot = column.abs().argmax(1)
+                multiplier = column.div(column.index_select(1, pivot))
+                rest = rest.addmm(rest.index_select(1, pivot), multiplier, alpha=-1)
+
+
 def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
     """Race each call against eager, and count its kernel calls once it is warm."""
     sizes = ((32, 32), (50, 4, 4)) if settings.quick else ((256, 256), (1000, 4, 4))
@@ -106,6 +118,12 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> Section:
         run = _training(by_eigenvalues, points)
         rows.append({"op": f"training step by {name}, Gaussian process", "size": f"{points} points", **_measure_one(run, settings)})
     figures = [Figure.from_spread(f"ours / native, {row['op']} of {row['size']}", Spread.of(row["ratios"])) for row in rows]
+    size = sizes[0][0]
+    matrix = _matrices(sizes[0])[0]
+    runs = {"native": partial(torch.linalg.lu_factor, matrix), "columns": partial(_columns_alone, matrix)}
+    times = race({name: Contestant(run) for name, run in runs.items()}, settings.rounds, settings.seconds)
+    bound = Spread.of(ratios(times["columns"], times["native"]))
+    figures.append(Figure.from_spread(f"seven calls for each column / native, lu_factor of {size} by {size}", bound))
     figures += [Figure(f"kernel calls, {row['op']} of {row['size']}", row["kernels"]) for row in rows]
     how = (
         "float32 on Core ATen, in eager and in the mode in turns. Kernel calls: how many calls reach the backend in one warm call."
