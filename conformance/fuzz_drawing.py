@@ -21,7 +21,7 @@ from eagerdecomp._torch.dispatcher import has_computed_kernel
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name, op_named, packet_overloads
 from eagerdecomp.conformance.generic_spec import examples_of
 from eagerdecomp.conformance.view_programs import JOINS, VIEWS, WRITES
-from eagerdecomp.eager.observe import leaves_of
+from eagerdecomp.eager.observe import leaves_of, owner_of
 from eagerdecomp.ops.call_text import CallTextError, parse_call
 from eagerdecomp.ops.schema import Argument, facts_of, functional_variant
 from eagerdecomp.planner.rule_calls import load_calls
@@ -243,9 +243,9 @@ class ProgramGenerator:
 
     def _has_unused_memory(self, tensor: Tensor) -> bool:
         """Return whether a storage is longer than its tensors need; how much a kernel allocates is not compared."""
-        owner, ends = _owner(tensor), [0]
+        owner, ends = owner_of(tensor), [0]
         for _, one in self._tensors():
-            if _owner(one) == owner and one.numel():
+            if owner_of(one) == owner and one.numel():
                 steps = sum((size - 1) * step for size, step in zip(one.shape, one.stride(), strict=True))
                 ends.append((one.storage_offset() + steps + 1) * one.element_size())
         return max(ends) < tensor.untyped_storage().nbytes()
@@ -255,7 +255,7 @@ class ProgramGenerator:
         if picked is None or other is None or _overlaps(picked[1]):
             return []
         if self._random.random() < 0.4:
-            if _owner(picked[1]) == _owner(other[1]) and picked[0] != other[0]:
+            if owner_of(picked[1]) == owner_of(other[1]) and picked[0] != other[0]:
                 return []
             return [self._named(_substitute(self._random.choice(JOINS), x=picked[0], y=other[0]))]
         text = WRITES[self._random.choice(list(WRITES))](picked[1], *self._random.choices(range(10), k=3))
@@ -372,12 +372,12 @@ class _ArgumentChooser:
 
     def _usable(self, mutated: bool) -> list[tuple[str, Tensor]]:
         """Return the tensors that the call may use: none that aliases a written one, and none to write that needs a gradient."""
-        found = [(text, one) for text, one in self._tensors if not one.numel() or _owner(one) not in self._written]
+        found = [(text, one) for text, one in self._tensors if not one.numel() or owner_of(one) not in self._written]
         if mutated:
             found = [
                 (text, one) for text, one in found if not (one.requires_grad and is_leaf(one) is not False) and not _overlaps(one)
             ]
-            found = [(text, one) for text, one in found if _owner(one) not in self._used_owners]
+            found = [(text, one) for text, one in found if owner_of(one) not in self._used_owners]
         return found
 
     @functools.cached_property
@@ -387,9 +387,9 @@ class _ArgumentChooser:
     def _use(self, text: str, mutated: bool) -> str:
         one = next((one for name, one in self._tensors if name == text), None)
         if one is not None:
-            (self._written if mutated else self._used_owners).add(_owner(one))
+            (self._written if mutated else self._used_owners).add(owner_of(one))
             if mutated:
-                self._used_owners.add(_owner(one))
+                self._used_owners.add(owner_of(one))
         return text
 
     def _broadcasting(self, slot: Slot, mutated: bool) -> str:
@@ -448,10 +448,6 @@ def _substitute(text: str, **operands: str) -> str:
     for letter, name in operands.items():
         text = re.sub(rf"(?<![\w.]){letter}(?!\w)", name, text)
     return text
-
-
-def _owner(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else 0
 
 
 def _overlaps(tensor: Tensor) -> bool:

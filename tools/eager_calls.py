@@ -15,11 +15,11 @@ from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.passthrough import is_passthrough_name
 
-__all__ = ["Call", "CallRecorder", "copied", "dispatched_calls"]
+__all__ = ["EagerCall", "CallRecorder", "copied", "dispatched_calls"]
 
 SAMPLES = 6  # per operator
 
-Call = tuple[OpOverload, tuple[Any, ...], dict[str, Any]]
+EagerCall = tuple[OpOverload, tuple[Any, ...], dict[str, Any]]
 
 
 class CallRecorder(DispatchMode):
@@ -27,7 +27,7 @@ class CallRecorder(DispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[Call] = []
+        self.calls: list[EagerCall] = []
         self.results: list[Any] = []
 
     def __torch_dispatch__(
@@ -51,7 +51,7 @@ def copied(value: Any) -> Any:
     return value
 
 
-def dispatched_calls(match: str = "") -> Iterator[list[Call]]:
+def dispatched_calls(match: str = "") -> Iterator[list[EagerCall]]:
     """Yield the calls of each sample of the operators whose name matches a regular expression.
 
     Each sample also runs in inference mode, in which composites reach the mode undecomposed.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from eager_calls import Call, copied, dispatched_calls
+from eager_calls import EagerCall, copied, dispatched_calls
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
@@ -160,7 +160,7 @@ class Cost:
         return str(low) if low == high else f"{low} to {high}"
 
 
-def measure(calls: Iterable[list[Call]], op_set: ed.OpSet) -> dict[str, Cost]:
+def measure(calls: Iterable[list[EagerCall]], op_set: ed.OpSet) -> dict[str, Cost]:
     """Return the cost of each op outside the set, without in-place and ``out=`` forms."""
     costs: dict[str, Cost] = {}
     seen: dict[OpOverload, set[object]] = {}
@@ -185,7 +185,7 @@ def measure(calls: Iterable[list[Call]], op_set: ed.OpSet) -> dict[str, Cost]:
     return costs
 
 
-def _kernels(call: Call, mode: ed.EagerDecompMode) -> int:
+def _kernels(call: EagerCall, mode: ed.EagerDecompMode) -> int:
     """Return the number of kernel calls of a call once it is recorded."""
     op, args, kwargs = call
     for _ in range(2):
@@ -195,7 +195,7 @@ def _kernels(call: Call, mode: ed.EagerDecompMode) -> int:
     return int(seen.ops.total())
 
 
-def sampler_calls() -> list[Call]:
+def sampler_calls() -> list[EagerCall]:
     """Return calls of samplers and their gradients, which the database does not have."""
     aten = torch.ops.aten
     alpha = torch.tensor([[0.5, 1.0, 2.0]])

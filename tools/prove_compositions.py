@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 from data_files import parse_options, report_stale
-from eager_calls import Call, CallRecorder, copied, dispatched_calls
+from eager_calls import CallRecorder, EagerCall, copied, dispatched_calls
 from torch.utils._pytree import tree_map
 from uncommon_calls import uncommon_calls
 
@@ -114,7 +114,7 @@ def hidden_work(rule: Rule, args: Any, kwargs: Any) -> str | None:
     return ""
 
 
-def calls_within(rule: Rule, args: Any, kwargs: Any) -> list[Call]:
+def calls_within(rule: Rule, args: Any, kwargs: Any) -> list[EagerCall]:
     """Return the calls that a composition makes."""
     recorder = CallRecorder()
     try:
@@ -125,7 +125,7 @@ def calls_within(rule: Rule, args: Any, kwargs: Any) -> list[Call]:
     return recorder.calls
 
 
-def recorded_calls(match: str) -> Iterator[Call]:
+def recorded_calls(match: str) -> Iterator[EagerCall]:
     """Yield the examples of the shipped data, which rules call, such as prims; and `OTHERS`."""
     examples = [(name, call.example) for name, seen in load_calls().items() for call in seen.calls]
     others = [line.removesuffix(")").partition("(") for line in OTHERS.strip().splitlines()]
@@ -140,10 +140,10 @@ def recorded_calls(match: str) -> Iterator[Call]:
         yield op, tuple(args), kwargs
 
 
-def examine(calls: Iterable[Call], ran: set[str], hidden: dict[str, str], *, vary: bool) -> None:
+def examine(calls: Iterable[EagerCall], ran: set[str], hidden: dict[str, str], *, vary: bool) -> None:
     """Run the compositions of calls. Add those that ran, and those with hidden work, as ``source op``."""
     seen: defaultdict[OpOverload, set[Any]] = defaultdict(set)
-    waiting: deque[Call] = deque()
+    waiting: deque[EagerCall] = deque()
     for call in calls:
         waiting.append(call)
         while waiting:

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from eager_calls import Call, CallRecorder, copied, dispatched_calls
+from eager_calls import CallRecorder, EagerCall, copied, dispatched_calls
 from torch.testing._internal import common_methods_invocations as infos
 from torch.utils._pytree import tree_map
 from uncommon_calls import uncommon_calls
@@ -84,7 +84,7 @@ def _footprint(calls: Mapping[str, int]) -> Footprint:
     return tuple(sorted(calls.items()))
 
 
-def _footprint_of(calls: Sequence[Call]) -> Footprint:
+def _footprint_of(calls: Sequence[EagerCall]) -> Footprint:
     return _footprint(Counter(str(called) for called, _, _ in calls))
 
 
@@ -111,10 +111,10 @@ class Recording:
         self._keys: dict[OpOverload, set[Any]] = {}
         self._tried: Counter[OpOverload] = Counter()
         self._differentiated: dict[OpOverload, set[Any]] = {}
-        self._waiting: deque[Call] = deque()
+        self._waiting: deque[EagerCall] = deque()
         self._weighed = True
 
-    def add(self, calls: Sequence[Call], *, weighed: bool) -> None:
+    def add(self, calls: Sequence[EagerCall], *, weighed: bool) -> None:
         """Run the rules of these calls, and of the calls that they make. `weighed`: the planner uses the calls to order rules."""
         self._weighed = weighed
         self._waiting.extend(calls)
@@ -158,7 +158,7 @@ class Recording:
             for dtype in DTYPES:
                 self._retyped(op, args, kwargs, dtype)
 
-    def _calls_of_rule(self, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Call] | None:
+    def _calls_of_rule(self, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[EagerCall] | None:
         """Return the calls that a rule makes; None if it does not apply, or fails."""
         args, kwargs = copied(args), copied(kwargs)  # not recorded
         with without_torch_function(), lazy_bits_visible(), torch._C._AutoDispatchBelowAutograd(), CallRecorder() as recorder:
@@ -336,7 +336,7 @@ def _example(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return text.replace("device(type='cpu')", "'cpu'")  # overloads accept a string, and the text of a device cannot be parsed
 
 
-def variants(match: str) -> Iterator[list[Call]]:
+def variants(match: str) -> Iterator[list[EagerCall]]:
     """Yield the calls of the aliases, methods and in-place forms of the database's operators, and of foreach ops."""
     foreach = (getattr(infos, f"foreach_{kind}_op_db") for kind in ("unary", "binary", "pointwise", "reduce", "other"))
     known = [info for info in itertools.chain(infos.op_db, *foreach) if info.dtypes and not info.name.startswith("jiterator")]
@@ -362,7 +362,7 @@ def _call(form: Any, sample: Any) -> None:
     form(copied(sample.input), *copied(sample.args), **copied(sample.kwargs))
 
 
-def eager_calls(run: Callable[[], object]) -> Iterator[Call]:
+def eager_calls(run: Callable[[], object]) -> Iterator[EagerCall]:
     """Yield the calls of a run in inference mode, in which composites reach the mode undecomposed, and outside it."""
     for context in (torch.inference_mode, torch.enable_grad):
         with context(), CallRecorder() as recorder:

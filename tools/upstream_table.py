@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from data_files import rule_files
-from eager_calls import Call, dispatched_calls
+from eager_calls import EagerCall, dispatched_calls
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -153,7 +153,7 @@ def _with_opposite_strides(value: Any) -> Any:
     return value.permute(*reversed(range(value.dim()))).contiguous().permute(*reversed(range(value.dim()))) if dense else value
 
 
-def calls_of(calls: Iterable[list[Call]]) -> Iterator[Call]:
+def calls_of(calls: Iterable[list[EagerCall]]) -> Iterator[EagerCall]:
     """Yield the distinct calls of eligible ops, each also with the opposite stride order."""
     seen: dict[OpOverload, set[object]] = {}
     for op, args, kwargs in (call for sample in calls for call in sample):
@@ -170,12 +170,12 @@ def calls_of(calls: Iterable[list[Call]]) -> Iterator[Call]:
             yield restrided
 
 
-def _call_with_opposite_strides(call: Call) -> Call:
+def _call_with_opposite_strides(call: EagerCall) -> EagerCall:
     op, args, kwargs = call
     return op, tree_map(_with_opposite_strides, args), tree_map(_with_opposite_strides, kwargs)
 
 
-def measure(calls: Iterable[list[Call]]) -> dict[str, Found]:
+def measure(calls: Iterable[list[EagerCall]]) -> dict[str, Found]:
     """Measure each op's calls."""
     rows: dict[str, Found] = {}
     mode = ed.EagerDecompMode(ed.core_aten())
@@ -188,7 +188,7 @@ def measure(calls: Iterable[list[Call]]) -> dict[str, Found]:
     return rows
 
 
-def _result_or_error(function: Callable[..., Any], call: Call) -> Any:
+def _result_or_error(function: Callable[..., Any], call: EagerCall) -> Any:
     """Return a function's result, or the exception that it raises."""
     try:
         with torch.no_grad(), lazy_bits_visible():
@@ -202,7 +202,7 @@ def _copied(value: Any) -> Any:
     return tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) and x.layout is torch.strided else x, value)
 
 
-def _compare(call: Call, want: Any, found: Found, mode: ed.EagerDecompMode) -> None:
+def _compare(call: EagerCall, want: Any, found: Found, mode: ed.EagerDecompMode) -> None:
     entry = shipped(call[0])
     assert entry is not None
     result = _result_or_error(entry, call)
@@ -223,7 +223,7 @@ def _compare(call: Call, want: Any, found: Found, mode: ed.EagerDecompMode) -> N
     found.ours += _kernels(call, mode)
 
 
-def _verdict(call: Call, want: Any, result: Any, mode: ed.EagerDecompMode) -> str:
+def _verdict(call: EagerCall, want: Any, result: Any, mode: ed.EagerDecompMode) -> str:
     """Return how the result of torch's entry differs from eager's, or that it is less exact; "" if it is equal."""
     if result is NotImplemented:
         return "declines"
@@ -251,7 +251,7 @@ def _under(mode: ed.EagerDecompMode, op: OpOverload) -> Callable[..., Any]:
     return run
 
 
-def _kernels(call: Call, mode: ed.EagerDecompMode) -> int:
+def _kernels(call: EagerCall, mode: ed.EagerDecompMode) -> int:
     """Return the number of kernel calls on Core ATen once the call is recorded."""
     for _ in range(2):
         args, kwargs = _copied(call[1]), _copied(call[2])
@@ -277,7 +277,7 @@ def _distance(got: Tensor, want: Tensor) -> float:
     return float((one - other).abs().max() / (other.abs().max().clamp_min(1e-30) * rounding))
 
 
-def _wide(call: Call) -> Call:
+def _wide(call: EagerCall) -> EagerCall:
     def wide(x: Any) -> Any:
         known = {torch.float32: torch.float64, torch.complex64: torch.complex128}
         return x.to(known.get(x.dtype, x.dtype)) if isinstance(x, Tensor) and x.layout is torch.strided else x

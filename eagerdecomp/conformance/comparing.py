@@ -1,8 +1,8 @@
 """Compare two runs of the suite: which kernels got better or worse, for a pull request.
 
-Each kernel whose verdict differs is a `Change`. It is worse if the kernel is wrong now and was not, breaks another property, was
-right and is absent now, or is no longer exercised (in a run that was not cut short). A kernel that was wrong and is absent now is
-neither better nor worse. Ops that only one of the runs tested are not compared.
+Each kernel whose verdict differs is a `VerdictChange`. It is worse if the kernel is wrong now and was not, breaks another property,
+was right and is absent now, or is no longer exercised (in a run that was not cut short). A kernel that was wrong and is absent now
+is neither better nor worse. Ops that only one of the runs tested are not compared.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 
 from eagerdecomp.conformance.results import Report, State, Verdict
 
-__all__ = ["DIRECTIONS", "Change", "ReportComparison", "Direction", "compare"]
+__all__ = ["DIRECTIONS", "VerdictChange", "ReportComparison", "Direction", "compare"]
 
 Direction = Literal["worse", "better", "neither"]
 
@@ -26,7 +26,7 @@ DIRECTIONS: Mapping[Direction, str] = {
 
 
 @dataclass(frozen=True)
-class Change:
+class VerdictChange:
     """A kernel whose verdict differs.
 
     Attributes:
@@ -63,12 +63,12 @@ class ReportComparison:
         notes: other differences of the runs: profile, version of torch.
     """
 
-    changes: tuple[Change, ...] = ()
+    changes: tuple[VerdictChange, ...] = ()
     same: int = 0
     apart: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def changes_to(self, direction: Direction) -> tuple[Change, ...]:
+    def changes_to(self, direction: Direction) -> tuple[VerdictChange, ...]:
         """Return the changes of one direction."""
         return tuple(change for change in self.changes if change.direction == direction)
 
@@ -92,7 +92,7 @@ def compare(old: Report, new: Report) -> ReportComparison:
     """Return the differences from an old run to a new one."""
     then, now = ({str(verdict.op): verdict for verdict in report.results} for report in (old, new))
     apart: list[str] = []
-    changes: list[Change] = []
+    changes: list[VerdictChange] = []
     for op in sorted(then.keys() | now.keys()):
         was, found = then.get(op), now.get(op)
         if _unknown_to(old, was) or _unknown_to(new, found):
@@ -112,9 +112,9 @@ def _said(verdict: Verdict | None) -> tuple[State, frozenset[str]]:
     return ("absent", frozenset()) if verdict is None else (verdict.state, frozenset(verdict.broken))
 
 
-def _change(op: str, was: Verdict | None, found: Verdict | None) -> Change:
+def _change(op: str, was: Verdict | None, found: Verdict | None) -> VerdictChange:
     (then, broke), (now, breaks) = _said(was), _said(found)
-    return Change(
+    return VerdictChange(
         op, then, now, tuple(sorted(breaks - broke)), tuple(sorted(broke - breaks)), _direction(then, now, breaks - broke)
     )
 

@@ -15,7 +15,7 @@ from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.profile.record import Record
 from eagerdecomp.profile.rows import Flow, Site
 
-__all__ = ["Counts", "Digest", "LineRow", "OpRow", "Wanted", "file_name", "place_text"]
+__all__ = ["Counts", "Digest", "LineRow", "OpRow", "WantedKernels", "file_name", "place_text"]
 
 _SHOWN = 5  # names in a line
 
@@ -63,7 +63,7 @@ class LineRow:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedKernels:
     """A group of kernels to add, the ops that it gives a route, and the number of their calls."""
 
     kernels: tuple[str, ...]
@@ -124,10 +124,10 @@ class Digest:
         return sum(self.reached.values()) + sum(self.outside.values())
 
     @cached_property
-    def wanted(self) -> tuple[Wanted, ...]:
+    def wanted(self) -> tuple[WantedKernels, ...]:
         """Groups of kernels that together give all ops a route, by a greedy choice: the group for the most ops comes first."""
         return tuple(
-            Wanted(kernels, tuple(dict.fromkeys(one.op for one in opened)), sum(one.calls for one in opened))
+            WantedKernels(kernels, tuple(dict.fromkeys(one.op for one in opened)), sum(one.calls for one in opened))
             for kernels, opened in choose_kernels_to_add(self.record.unsupported)
         )
 

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from eagerdecomp._torch.ops import AbsentOp, OpNamespace, OpOverload, OpOverloadPacket, canonical, is_absent, op_called, path_of
 from eagerdecomp.errors import RuleError
-from eagerdecomp.rules.name_chains import Chain, can_disassemble, name_chains
+from eagerdecomp.rules.name_chains import NameChain, can_disassemble, name_chains
 
 __all__ = [
     "RunnerOf",
@@ -379,7 +379,7 @@ def _reads_overloads(fn: FunctionType, under_way: dict[int, Any]) -> bool:
     )
 
 
-def _chain_refers_to_overload(value: Any, names: Chain, under_way: dict[int, Any]) -> bool:
+def _chain_refers_to_overload(value: Any, names: NameChain, under_way: dict[int, Any]) -> bool:
     if isinstance(value, (OpNamespace, OpOverloadPacket)):
         return True
     if isinstance(value, ModuleType):
@@ -393,7 +393,7 @@ def _module_refers_to_overload(value: ModuleType, tree: Mapping[str, Any], under
     return any(_chain_refers_to_overload(value, chain, under_way) for chain in _paths(tree))
 
 
-def _paths(tree: Mapping[str, Any]) -> Iterator[Chain]:
+def _paths(tree: Mapping[str, Any]) -> Iterator[NameChain]:
     for name, below in tree.items():
         yield from ((name, *rest) for rest in _paths(below)) if below else ((name,),)
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from types import CodeType
 from typing import TypeAlias
 
-__all__ = ["FILE", "NEWEST_PYTHON", "Chain", "can_disassemble", "name_chains", "text"]
+__all__ = ["FILE", "NEWEST_PYTHON", "NameChain", "can_disassemble", "name_chains", "text"]
 
 #: A global name followed by attributes: ``aten.mul.Tensor`` is ``("aten", "mul", "Tensor")``.
-Chain: TypeAlias = tuple[str, ...]
+NameChain: TypeAlias = tuple[str, ...]
 
 #: The newest Python on which the tests were run. On newer ones, `can_disassemble` tries one function first.
 NEWEST_PYTHON = (3, 13)
@@ -40,7 +40,7 @@ _BETWEEN = frozenset({"CACHE", "EXTENDED_ARG", "PRECALL", "PUSH_NULL"})
 
 
 @functools.cache
-def name_chains(code: CodeType) -> tuple[Chain, ...]:
+def name_chains(code: CodeType) -> tuple[NameChain, ...]:
     """Return the chains of code, including those of inner functions. Some chains of builtins may be missing."""
     shipped = _shipped(code.co_filename).get(f"{code.co_name}:{code.co_firstlineno}")
     if shipped is None:
@@ -48,8 +48,8 @@ def name_chains(code: CodeType) -> tuple[Chain, ...]:
     return tuple(tuple(chain.split(".")) for chain in shipped.split(",") if chain)
 
 
-def _disassembled(code: CodeType) -> tuple[Chain, ...]:
-    found: dict[Chain, None] = {}
+def _disassembled(code: CodeType) -> tuple[NameChain, ...]:
+    found: dict[NameChain, None] = {}
     chain: list[str] = []
     for one in dis.get_instructions(code):
         if one.opname in _GLOBALS:

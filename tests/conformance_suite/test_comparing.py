@@ -8,7 +8,7 @@ import pytest
 from conformance_reports import absent_verdict, example_report, report_strategy, right_verdict, skipped_verdict, wrong_verdict
 from hypothesis import given
 
-from eagerdecomp.conformance.comparing import Change, compare
+from eagerdecomp.conformance.comparing import VerdictChange, compare
 from eagerdecomp.conformance.results import Report, Verdict
 
 ADD = "aten.add.Tensor"
@@ -17,19 +17,19 @@ ADD = "aten.add.Tensor"
 @pytest.mark.parametrize(
     ("was", "now", "change"),
     [
-        (right_verdict(ADD), wrong_verdict(ADD), Change(ADD, "right", "wrong", ("values",), (), "worse")),
-        (wrong_verdict(ADD), right_verdict(ADD), Change(ADD, "wrong", "right", (), ("values",), "better")),
-        (absent_verdict(ADD), right_verdict(ADD), Change(ADD, "absent", "right", (), (), "better")),
-        (wrong_verdict(ADD), absent_verdict(ADD), Change(ADD, "wrong", "absent", (), ("values",), "neither")),
-        (right_verdict(ADD), skipped_verdict(ADD), Change(ADD, "right", "not exercised", (), (), "worse")),
+        (right_verdict(ADD), wrong_verdict(ADD), VerdictChange(ADD, "right", "wrong", ("values",), (), "worse")),
+        (wrong_verdict(ADD), right_verdict(ADD), VerdictChange(ADD, "wrong", "right", (), ("values",), "better")),
+        (absent_verdict(ADD), right_verdict(ADD), VerdictChange(ADD, "absent", "right", (), (), "better")),
+        (wrong_verdict(ADD), absent_verdict(ADD), VerdictChange(ADD, "wrong", "absent", (), ("values",), "neither")),
+        (right_verdict(ADD), skipped_verdict(ADD), VerdictChange(ADD, "right", "not exercised", (), (), "worse")),
         (
             wrong_verdict(ADD, "dtype"),
             wrong_verdict(ADD, "values"),
-            Change(ADD, "wrong", "wrong", ("values",), ("dtype",), "worse"),
+            VerdictChange(ADD, "wrong", "wrong", ("values",), ("dtype",), "worse"),
         ),
     ],
 )
-def test_a_change_is_for_the_better_or_the_worse(was: Verdict, now: Verdict, change: Change) -> None:
+def test_a_change_is_for_the_better_or_the_worse(was: Verdict, now: Verdict, change: VerdictChange) -> None:
     found = compare(
         example_report(was, right_verdict("aten.mul.Tensor")), example_report(now, right_verdict("aten.mul.Tensor", 99))
     )
@@ -43,7 +43,7 @@ def test_an_op_that_a_run_does_not_know_is_absent_from_it() -> None:
     assert compare(example_report(right_verdict(ADD)), example_report(right_verdict(ADD), silu)).changes[0].direction == "better"
     assert compare(example_report(right_verdict(ADD), silu), example_report(right_verdict(ADD))).worse
     assert compare(example_report(absent_verdict(ADD)), example_report(right_verdict("aten.mul.Tensor"))).changes == (
-        Change("aten.mul.Tensor", "absent", "right", (), (), "better"),
+        VerdictChange("aten.mul.Tensor", "absent", "right", (), (), "better"),
     )
 
 

@@ -20,13 +20,10 @@ from eagerdecomp.decomps.sparse.parts import (
     positions_of,
 )
 from eagerdecomp.eager.promotion import in_type
+from eagerdecomp.eager.strides import wrapped_dim
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
-
-
-def _wrapped(dim: int, rank: int) -> int | None:
-    return dim % rank if rank and -rank <= dim < rank else None
 
 
 # -- dimensions ----------------------------------------------------------------------------------------------------------------
@@ -64,12 +61,12 @@ def _flipped(self: Tensor) -> Any:
 
 @rule("aten.transpose.int", source="sparse")
 def _transpose(self: Tensor, dim0: int, dim1: int) -> Any:
-    if is_matrix(self) and {_wrapped(dim0, 2), _wrapped(dim1, 2)} == {0, 1}:
+    if is_matrix(self) and {wrapped_dim(dim0, 2), wrapped_dim(dim1, 2)} == {0, 1}:
         return _flipped(self)
-    if not is_coo(self):
+    if not is_coo(self) or not self.dim():
         return NotImplemented
-    one, other = _wrapped(dim0, self.dim()), _wrapped(dim1, self.dim())
-    if one is None or other is None or (one != other and max(one, other) >= self.sparse_dim()):
+    one, other = wrapped_dim(dim0, self.dim()), wrapped_dim(dim1, self.dim())
+    if one != other and max(one, other) >= self.sparse_dim():
         return NotImplemented
     return _transposed(self, one, other)
 
@@ -87,21 +84,18 @@ def _t(self: Tensor) -> Any:
 def _permute(self: Tensor, dims: Sequence[int]) -> Any:
     if not is_coo(self):
         return NotImplemented
-    wrapped = [_wrapped(dim, self.dim()) for dim in dims]
+    wrapped = [wrapped_dim(dim, self.dim()) for dim in dims]
     count = self.sparse_dim()
-    plain = None not in wrapped and len(set(wrapped)) == self.dim() == len(dims)
-    if not plain or any((dim or 0) >= count for dim in wrapped[:count]):
+    if not len(set(wrapped)) == self.dim() == len(dims) or any(dim >= count for dim in wrapped[:count]):
         return NotImplemented
-    return _permuted(self, [dim or 0 for dim in wrapped])
+    return _permuted(self, wrapped)
 
 
 @rule("aten.unsqueeze.default", source="sparse")
 def _unsqueeze(self: Tensor, dim: int) -> Any:
     if not is_coo(self):
         return NotImplemented
-    at = _wrapped(dim, self.dim() + 1)
-    if at is None:
-        return NotImplemented
+    at = wrapped_dim(dim, self.dim() + 1)
     indices, values = parts(self)
     count = indices.shape[0]
     size = [*self.shape[:at], 1, *self.shape[at:]]
@@ -120,8 +114,8 @@ def _select(self: Tensor, dim: int, index: int) -> Any:
     """Select as ``select_sparse`` of ``TensorShape.cpp``: without the only sparse dimension, the result is dense."""
     if not is_coo(self):
         return NotImplemented
-    at = _wrapped(dim, self.dim())
-    if at is None or not -self.shape[at] <= index < self.shape[at]:
+    at = wrapped_dim(dim, self.dim())
+    if not -self.shape[at] <= index < self.shape[at]:
         return NotImplemented
     index %= self.shape[at]
     indices, values = parts(self)
@@ -144,8 +138,8 @@ def _select(self: Tensor, dim: int, index: int) -> Any:
 def _narrow(self: Tensor, dim: int, start: int, length: int) -> Any:
     if not is_coo(self):
         return NotImplemented
-    at = _wrapped(dim, self.dim())
-    if at is None or length < 0 or start < 0 or start + length > self.shape[at]:
+    at = wrapped_dim(dim, self.dim())
+    if length < 0 or start < 0 or start + length > self.shape[at]:
         return NotImplemented
     indices, values = parts(self)
     count = indices.shape[0]
@@ -169,10 +163,10 @@ def _index_select(self: Tensor, dim: int, index: Tensor) -> Any:
 
     Along a dense dimension, the elements keep their order.
     """
-    at = _wrapped(dim, self.dim())
+    at = wrapped_dim(dim, self.dim())
     if not is_coo(self) or index.layout is not torch.strided:
         return NotImplemented
-    if at is None or index.dim() != 1 or index.dtype not in (torch.int64, torch.int32):
+    if index.dim() != 1 or index.dtype not in (torch.int64, torch.int32):
         return NotImplemented
     size = self.shape[at]
     wrong = aten.logical_or.default(aten.lt.Scalar(index, -size), aten.ge.Scalar(index, size))
@@ -215,9 +209,9 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     if any(one.layout not in (torch.strided, torch.sparse_coo) for one in tensors):
         return NotImplemented
     first = tensors[0]
-    at = _wrapped(dim, first.dim())
+    at = wrapped_dim(dim, first.dim())
     alike = all(is_coo(one) and one.dim() == first.dim() for one in tensors)
-    if at is None or not alike:
+    if not alike:
         return NotImplemented
     for one in tensors:
         others = [n for n in range(first.dim()) if n != at]
@@ -270,12 +264,11 @@ def _summed(self: Tensor, dims: Sequence[int]) -> Any:
 def _sparse_sum(self: Tensor, dim: Sequence[int]) -> Any:
     if not is_coo(self):
         return NotImplemented
-    dims = [_wrapped(one, self.dim()) for one in dim]
-    if not dims or None in dims or len(set(dims)) < len(dims):
+    dims = [wrapped_dim(one, self.dim()) for one in dim]
+    if not dims or not self.dim() or len(set(dims)) < len(dims):
         return NotImplemented
-    known = [one or 0 for one in dims]
-    whole = set(range(self.sparse_dim())) <= set(known)
-    return _summed(self if whole else coalesced(self), known)
+    whole = set(range(self.sparse_dim())) <= set(dims)
+    return _summed(self if whole else coalesced(self), dims)
 
 
 @rule("aten.sum.default", source="sparse")
@@ -289,15 +282,14 @@ def _sum_dim(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, 
         return NotImplemented
     if dtype is not None and dtype is not self.dtype:
         self = make_coo(self.shape, self._indices(), in_type(self._values(), dtype), self.is_coalesced())
-    dims = [_wrapped(one, self.dim()) for one in (dim or range(self.dim()))]
-    if None in dims or len(set(dims)) < len(dims) or not self.dim():
+    dims = [wrapped_dim(one, self.dim()) for one in (dim or range(self.dim()))]
+    if len(set(dims)) < len(dims) or not self.dim():
         return NotImplemented
     if dtype is None and not (self.dtype.is_floating_point or self.dtype.is_complex):
         self = make_coo(self.shape, self._indices(), in_type(self._values(), torch.int64), self.is_coalesced())
-    known = [one or 0 for one in dims]
-    found = _summed(coalesced(self), known)
+    found = _summed(coalesced(self), dims)
     if keepdim:
-        for one in sorted(known):
+        for one in sorted(dims):
             found = _unsqueeze(found, one) if is_coo(found) else aten.unsqueeze.default(found, one)
     return found
 
