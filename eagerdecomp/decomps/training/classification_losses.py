@@ -179,7 +179,8 @@ def _multi_margin(
         loss = aten.mul.Tensor(loss, loss)
     loss = aten.scatter.value(loss, 1, at, 0.0)
     if weight is not None:
-        loss = aten.mul.Tensor(loss, aten.index.Tensor(weight, [at]))
+        whole = weight if weight.dim() else aten.unsqueeze.default(weight, 0)
+        loss = aten.mul.Tensor(loss, aten.index.Tensor(whole, [at]))
     if reduction == _MEAN:
         return aten.mean.default(loss)
     each = reduction == _NONE and target.dim() > 0
