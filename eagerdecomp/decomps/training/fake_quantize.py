@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 from eagerdecomp.decomps.math.interpolation import rounded
 from eagerdecomp.eager.promotion import in_type, number_like, widened
 from eagerdecomp.eager.verdict import Declined
+from eagerdecomp.rules.by_schema import by_schema
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_float
 
@@ -204,49 +204,28 @@ def _gradients(
 # -- observing what is quantized ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Observed:
-    """The results of the fused op, and the new values of its four state tensors."""
+def _observed(call: Any) -> tuple[Any, ...]:
+    """Return the output, the mask, and the new minimum, maximum, scale and zero point.
 
-    output: Tensor
-    mask: Tensor
-    running_min: Tensor
-    running_max: Tensor
-    scale: Tensor
-    zero_point: Tensor
-
-
-def _observed(
-    self: Tensor,
-    observer_on: Tensor,
-    fake_quant_on: Tensor,
-    running_min: Tensor,
-    running_max: Tensor,
-    scale: Tensor,
-    zero_point: Tensor,
-    averaging_const: float,
-    quant_min: int,
-    quant_max: int,
-    ch_axis: int,
-    per_row_fake_quant: bool = False,
-    symmetric_quant: bool = False,
-) -> _Observed:
-    """Compute the fused op with about eighty kernel calls, nearly all on one number per tensor or per row."""
-    observing, quantizing = _is_on(observer_on), _is_on(fake_quant_on)
+    This takes about eighty kernel calls, nearly all on one number per tensor or per row.
+    """
+    observing, quantizing = _is_on(call.observer_on), _is_on(call.fake_quant_on)
+    levels, by_row = (call.quant_min, call.quant_max), call.per_row_fake_quant
     least, most = (
-        _averaged(observing, reduce, self, running, averaging_const, per_row_fake_quant)
-        for reduce, running in ((aten.amin.default, running_min), (aten.amax.default, running_max))
+        _averaged(observing, reduce, call.self, running, call.averaging_const, by_row)
+        for reduce, running in ((aten.amin.default, call.running_min), (aten.amax.default, call.running_max))
     )
-    new_scale, new_zero = _levels_for(least, most, quant_min, quant_max, symmetric_quant)
-    if not per_row_fake_quant:
-        new_scale, new_zero = (aten.view.default(new, old.shape) for new, old in ((new_scale, scale), (new_zero, zero_point)))
-    new_scale = aten.where.self(quantizing, in_type(new_scale, scale.dtype), scale)
-    new_zero = aten.where.self(quantizing, in_type(new_zero, zero_point.dtype), zero_point)
-    if per_row_fake_quant:
-        quantized = _per_channel(self, new_scale, new_zero, ch_axis, quant_min, quant_max)
+    scale, zero = _levels_for(least, most, *levels, call.symmetric_quant)
+    if not by_row:
+        scale, zero = aten.view.default(scale, call.scale.shape), aten.view.default(zero, call.zero_point.shape)
+    scale, zero = (
+        aten.where.self(quantizing, in_type(new, old.dtype), old) for new, old in ((scale, call.scale), (zero, call.zero_point))
+    )
+    if by_row:
+        quantized = _per_channel(call.self, scale, zero, call.ch_axis, *levels)
     else:
-        quantized = _by_numbers(self, new_scale, new_zero, quant_min, quant_max)
-    return _Observed(*_switched(quantizing, self, *quantized), least, most, new_scale, new_zero)
+        quantized = _by_numbers(call.self, scale, zero, *levels)
+    return *_switched(quantizing, call.self, *quantized), least, most, scale, zero
 
 
 def _averaged(observing: Tensor, reduce: Callable[..., Tensor], x: Tensor, running: Tensor, share: float, per_row: bool) -> Tensor:
@@ -288,64 +267,47 @@ def _levels_for(least: Tensor, most: Tensor, quant_min: int, quant_max: int, sym
     return scale, aten._to_copy.default(zero, dtype=torch.int32)
 
 
-@rule("aten._fused_moving_avg_obs_fq_helper_functional.default", recorded=True)
-def _functional(
-    self: Tensor,
-    observer_on: Tensor,
-    fake_quant_on: Tensor,
-    running_min: Tensor,
-    running_max: Tensor,
-    scale: Tensor,
-    zero_point: Tensor,
-    averaging_const: float,
-    quant_min: int,
-    quant_max: int,
-    ch_axis: int,
-    per_row_fake_quant: bool = False,
-    symmetric_quant: bool = False,
-) -> Any:
+def _functional(call: Any) -> Any:
     """Return the new state as results.
 
     A state without elements (of an observer that has seen no data) becomes one element per row.
     """
+    self = call.self
     # Only an observer that is on requires float32. So the flag is read only for other dtypes.
-    single = all(given.dtype is torch.float32 for given in (self, running_min, running_max))
-    if not single and aten._local_scalar_dense.default(observer_on):
+    single = all(given.dtype is torch.float32 for given in (self, call.running_min, call.running_max))
+    if not single and aten._local_scalar_dense.default(call.observer_on):
         raise Declined
     if not self.dtype.is_floating_point:
-        if aten._local_scalar_dense.default(fake_quant_on):
+        if aten._local_scalar_dense.default(call.fake_quant_on):
             raise Declined
         # Both switches are off.
         passed = aten.full.default(list(self.shape), True, dtype=torch.bool, device=self.device)
-        return aten.clone.default(self), passed, *map(aten.clone.default, (running_min, running_max, scale, zero_point))
-    if per_row_fake_quant and not running_min.numel():
-        rows = [self.size(ch_axis)]
-        running_min, running_max = (
+        return aten.clone.default(self), passed, *map(aten.clone.default, _state(call))
+    if call.per_row_fake_quant and not call.running_min.numel():
+        rows = [self.size(call.ch_axis)]
+        call.running_min, call.running_max = (
             aten.full.default(rows, sign * float("inf"), dtype=torch.float32, device=self.device) for sign in (1, -1)
         )
-        scale, zero_point = (
-            state if list(state.shape) == rows else aten.new_zeros.default(state, rows) for state in (scale, zero_point)
+        call.scale, call.zero_point = (
+            state if list(state.shape) == rows else aten.new_zeros.default(state, rows) for state in (call.scale, call.zero_point)
         )
-    given = self, observer_on, fake_quant_on, running_min, running_max, scale, zero_point
-    seen = _observed(*given, averaging_const, quant_min, quant_max, ch_axis, per_row_fake_quant, symmetric_quant)
-    return seen.output, seen.mask, seen.running_min, seen.running_max, seen.scale, seen.zero_point
+    return _observed(call)
 
 
-@rule("aten._fused_moving_avg_obs_fq_helper.default", recorded=True)
-def _in_place(
-    self: Tensor,
-    observer_on: Tensor,
-    fake_quant_on: Tensor,
-    running_min: Tensor,
-    running_max: Tensor,
-    scale: Tensor,
-    zero_point: Tensor,
-    *options: Any,
-) -> Any:
-    state = running_min, running_max, scale, zero_point
-    output, mask, *successors = _functional(self, observer_on, fake_quant_on, *state, *options)
+def _state(call: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return call.running_min, call.running_max, call.scale, call.zero_point
+
+
+def _in_place(call: Any) -> Any:
+    state = _state(call)
+    output, mask, *successors = _functional(call)
     for old, new in zip(state, successors, strict=True):
         if old.shape != new.shape:
             aten.resize_.default(old, new.shape)
         aten.copy_.default(old, new)
     return output, mask
+
+
+for _name, _rule in (("", _in_place), ("_functional", _functional)):
+    _op = f"aten._fused_moving_avg_obs_fq_helper{_name}.default"
+    rule(_op, recorded=True)(by_schema(_op, _rule))
