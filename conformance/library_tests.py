@@ -112,7 +112,7 @@ def outcomes_of(
 ) -> dict[str, Outcome]:
     """Run the tests of a file that are wanted, in a context, and return their outcomes.
 
-    They run in a fork of this process. If it ends within a test, that test is lost, and a new one runs those behind it.
+    They run in a fork of this process. If it ends within a test, that test is lost, and a new fork runs the tests after it.
 
     Args:
         seen: called with each outcome at once.

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.tensors import has_values
 from eagerdecomp.decomps.math.matrices import (
     LAPACK_DTYPES,
     Joins,
@@ -58,7 +59,7 @@ _FEW = 16
 @rule("aten._linalg_check_errors.default")
 def _linalg_check_errors(info: Tensor, api_name: str, *, is_matrix: bool) -> None:
     """Return if there is no error. The next rule, which is torch's, raises the error."""
-    odd = info.is_meta or unreadable(info) or info.dtype is not torch.int32 or not info.is_contiguous()
+    odd = not has_values(info) or unreadable(info) or info.dtype is not torch.int32 or not info.is_contiguous()
     if odd or aten._local_scalar_dense.default(aten.any.default(info)):
         return NotImplemented  # type: ignore[no-any-return]
     return None

@@ -103,7 +103,7 @@ def test_a_column_without_a_pivot(column: int, bad: float) -> None:
 
 
 def test_kernels_by_which_a_pivot_divided_by_itself_is_not_one() -> None:
-    """What is left of a pivot's row may then be chosen again, in a matrix of low rank."""
+    """The rest of a pivot's row may then be chosen again, in a matrix of low rank."""
     div = lambda x, y: x * ((1 / y) * (1 - 2**-20))  # noqa: E731
     backend = Backend("reciprocal", ed.core_aten(), {"aten.div.Tensor": div})
     matrix = rand(40, 2) @ rand(2, 40)
