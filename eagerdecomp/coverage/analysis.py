@@ -18,6 +18,7 @@ from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.coverage.user_rules import with_rules
 from eagerdecomp.decomps import small_ops
+from eagerdecomp.host.html import first_names
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, infra, resolve_ops
 from eagerdecomp.ops.passthrough import is_passthrough_name
@@ -174,7 +175,7 @@ def _of_making(planned: Iterable[OpPlan]) -> tuple[str, ...]:
     lacking = [one.op for one in planned if not one.required and one.status in ("partly", "missing")]
     if not lacking:
         return ()
-    some = ", ".join(lacking[:6]) + (f", ... {len(lacking) - 6} more" if len(lacking) > 6 else "")
+    some = first_names(lacking)
     return (f"building the model calls ops without a route that no step calls ({some}): build it before you enter the mode",)
 
 
@@ -229,8 +230,7 @@ def _of_dtypes(backend: Backend, planned: Iterable[OpPlan], *, sampled: bool) ->
     refused = [one.op for one in planned if one.refused]
     if not refused:
         return ()
-    some = ", ".join(refused[:6]) + (f", ... {len(refused) - 6} more" if len(refused) > 6 else "")
-    note = f"the kernels of backend {backend.name!r} take only {taken}, and refuse calls of {some}"
+    note = f"the kernels of backend {backend.name!r} take only {taken}, and refuse calls of {first_names(refused)}"
     return (f"{note}: use these dtypes in the model, or accept more in Backend(dtypes=)",)
 
 

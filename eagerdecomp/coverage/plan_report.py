@@ -13,6 +13,7 @@ from eagerdecomp.coverage.next_kernels import KernelToWrite
 from eagerdecomp.coverage.op_plan import STATUSES, OpPlan
 from eagerdecomp.coverage.routes import Route
 from eagerdecomp.errors import ArgumentError, FileError, OpSetError, ops_line
+from eagerdecomp.host.html import first_names
 from eagerdecomp.host.terminal import columns, fitted
 
 __all__ = ["PlanComparison", "Plan", "REQUIREMENTS", "plan_text"]
@@ -21,7 +22,6 @@ __all__ = ["PlanComparison", "Plan", "REQUIREMENTS", "plan_text"]
 REQUIREMENTS = ("closed", "gradients", "known")
 
 _SHOWN = 40
-_NAMES = 6
 
 
 @dataclass(frozen=True)
@@ -345,7 +345,8 @@ def _fault(one: OpPlan) -> str:
     if one.status == "unknown":
         return "unknown: no call of it was ever seen"
     if one.status not in ("partly", "missing", "outside"):
-        return f"gradient {one.gradient}: {'ends at' if one.gradient == 'missing' else 'not all of'} {_some(one.gradient_missing)}"
+        how = "ends at" if one.gradient == "missing" else "not all of"
+        return f"gradient {one.gradient}: {how} {first_names(one.gradient_missing)}"
     return ": ".join(filter(None, (one.status, _by(one))))
 
 
@@ -354,7 +355,7 @@ _WRITE_ONE = "Write a plan with: eagerdecomp plan --json FILE"
 
 def _other_content(data: Any) -> str:
     """Return what the content of a JSON file that is no plan is instead, for the error."""
-    names = _some(sorted(map(repr, data))) if isinstance(data, dict) else ""
+    names = first_names(sorted(map(repr, data))) if isinstance(data, dict) else ""
     return f": it has {names or 'no entries'}"
 
 
@@ -398,7 +399,7 @@ def _by(one: OpPlan) -> str:
     if one.status == "outside":
         return one.reason
     if one.status in ("partly", "missing"):
-        needs = f"needs {_some(one.needs)}" if one.needs else ""
+        needs = f"needs {first_names(one.needs)}" if one.needs else ""
         refused = f"refused: {one.refused}" if one.refused else ""
         return "; ".join(filter(None, (one.depends if one.status == "partly" else "", refused, needs)))
     first: dict[str, str] = {}
@@ -409,11 +410,6 @@ def _by(one: OpPlan) -> str:
     return ", ".join(f"{rule} for ({call})" if call and len(first) > 1 else rule for rule, call in first.items())
 
 
-def _some(ops: Sequence[str]) -> str:
-    return ", ".join(ops[:_NAMES]) + (f", ... {len(ops) - _NAMES} more" if len(ops) > _NAMES else "")
-
-
 def _listed(names: Iterable[str]) -> str:
-    shown = list(names)
-    more = f", ... {len(shown) - _NAMES} more" if len(shown) > _NAMES else ""
-    return f" ({', '.join(shown[:_NAMES])}{more})" if shown else ""
+    shown = first_names(names)
+    return f" ({shown})" if shown else ""

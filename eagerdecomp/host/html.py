@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from math import log10
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["count_text", "counted", "duration_text", "environment", "render"]
+__all__ = ["count_text", "counted", "duration_text", "environment", "first_names", "render"]
 
 
 def render(package: str, template: str, **values: object) -> str:
@@ -42,6 +43,12 @@ def count_text(count: int) -> str:
 def counted(count: int, one: str, many: str = "") -> str:
     """Return a number with its noun: ``1 op``, ``12,345 ops``."""
     return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
+
+
+def first_names(names: Iterable[str], most: int = 6) -> str:
+    """Return names as text, and how many more there are than `most`: ``add, mul, ... 12 more``."""
+    given = list(names)
+    return ", ".join(given[:most]) + (f", ... {len(given) - most} more" if len(given) > most else "")
 
 
 def duration_text(seconds: float) -> str:

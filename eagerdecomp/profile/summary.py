@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
 from eagerdecomp.diagnosis.gaps import choose_kernels_to_add
-from eagerdecomp.host.html import count_text, counted, duration_text
+from eagerdecomp.host.html import count_text, counted, duration_text, first_names
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.profile.record import Record
@@ -192,8 +192,8 @@ class Digest:
             lines.append(f"  longest op: {op.op}, {duration_text(op.counts.seconds)} in {counted(op.counts.calls, 'call')}")
             lines.append(f"  longest line: {place_text(line.line)}, {duration_text(line.counts.seconds)}")
         if self.record.unsupported:
-            lines.append(f"  without a route: {_some(sorted({one.op for one in self.record.unsupported}))}")
-            lines += [f"    {' and '.join(one.kernels)} would open {_some(one.ops)}" for one in self.wanted[:_SHOWN]]
+            lines.append(f"  without a route: {first_names(sorted({one.op for one in self.record.unsupported}))}")
+            lines += [f"    {' and '.join(one.kernels)} would open {first_names(one.ops)}" for one in self.wanted[:_SHOWN]]
         if metadata.error:
             lines.append(f"  ended by {metadata.error.splitlines()[0]}")
         return "\n".join(lines)
@@ -239,12 +239,7 @@ def _kernels(flows: Iterable[Flow]) -> dict[str, int]:
     return dict(found.most_common())
 
 
-def _some(names: Collection[str]) -> str:
-    more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(list(names)[:_SHOWN]) + more
-
-
 def _outside(outside: Mapping[str, int]) -> str:
     if not outside:
         return "nothing"
-    return f"{counted(len(outside), 'op')} in {counted(sum(outside.values()), 'call')}: {_some(outside)}"
+    return f"{counted(len(outside), 'op')} in {counted(sum(outside.values()), 'call')}: {first_names(outside)}"

@@ -21,6 +21,7 @@ from eagerdecomp.conformance.reports.words import (
     printable,
 )
 from eagerdecomp.conformance.results import Consequence, Report, Verdict
+from eagerdecomp.host.html import first_names
 
 __all__ = ["report_markdown"]
 
@@ -68,7 +69,9 @@ def report_markdown(report: Report, *, comparison: ReportComparison | None = Non
             parts.append(text)
             room -= len(text) + 2
     if left_out:
-        parts.append(f"wrong too, and left out here for want of space: {len(left_out)} ({_names(left_out)})")
+        parts.append(
+            f"wrong too, and left out here for want of space: {len(left_out)} ({first_names(map(_code, left_out), _NAMES)})"
+        )
     return "\n\n".join([*before, *parts, *after]) + "\n"
 
 
@@ -106,7 +109,7 @@ def _kernel(verdict: Verdict, consequences: Sequence[Consequence], *, scripts: b
             )
     ops = list(dict.fromkeys(str(one.op) for one in consequences))
     if ops:
-        lines.append(f"Decomposed ops that it makes wrong: {len(ops)} ({_names(ops)})")
+        lines.append(f"Decomposed ops that it makes wrong: {len(ops)} ({first_names(map(_code, ops), _NAMES)})")
     return "\n\n".join([*lines, "</details>"])
 
 
@@ -115,7 +118,7 @@ def _absences(report: Report) -> Iterator[str]:
         lines = [f"- {_code(name)}: {_text(stale_because(name))}" for name in report.stale]
         yield "\n".join([f"**Declared absent, and not: {len(lines)}**", "", *lines])
     if report.undeclared:
-        yield f"**Absent, and not declared: {len(report.undeclared)}** ({_names(report.undeclared)})"
+        yield f"**Absent, and not declared: {len(report.undeclared)}** ({first_names(map(_code, report.undeclared), _NAMES)})"
 
 
 def _next(report: Report) -> Iterator[str]:
@@ -129,12 +132,7 @@ def _next(report: Report) -> Iterator[str]:
 
 def _skipped(report: Report) -> Iterator[str]:
     for note, ops in by_note(report.with_state("not exercised")).items():
-        yield f"not exercised, {_text(note) or 'no reason is given'}: {len(ops)} ({_names(ops)})"
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f", ... {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return ", ".join(map(_code, names[:_NAMES])) + more
+        yield f"not exercised, {_text(note) or 'no reason is given'}: {len(ops)} ({first_names(map(_code, ops), _NAMES)})"
 
 
 def _code(name: str) -> str:

@@ -18,13 +18,12 @@ from eagerdecomp.conformance.reports.words import (
     script_key,
 )
 from eagerdecomp.conformance.results import Consequence, Failure, Report, Verdict
-from eagerdecomp.host.html import counted
+from eagerdecomp.host.html import counted, first_names
 
 __all__ = ["report_text"]
 
 _LINES = 12  # of an example or a value, before the rest is left to the script
 _DETAILED = 30  # kernels that are reported at length
-_NAMES = 6
 _NEXT = 10
 _LABEL = 12
 
@@ -87,7 +86,7 @@ def _kernel(verdict: Verdict, consequences: Sequence[Consequence], scripts: Mapp
         lines += _failure(failure, scripts.get(script_key(failure), ""), width)
     ops = list(dict.fromkeys(str(one.op) for one in consequences))
     if ops:
-        lines += _indented([f"{counted(len(ops), 'decomposed op')} wrong by it: {_some(ops)}"], "  ", width)
+        lines += _indented([f"{counted(len(ops), 'decomposed op')} wrong by it: {first_names(ops)}"], "  ", width)
     return lines
 
 
@@ -122,7 +121,7 @@ def _accepts(report: Report, width: int) -> list[str]:
 def _skipped(report: Report, width: int) -> list[str]:
     lines = []
     for note, ops in by_note(report.with_state("not exercised")).items():
-        lines += _indented([f"{one_line(note) or 'no reason is given'}: {len(ops)} ({_some(ops)})"], "  ", width)
+        lines += _indented([f"{one_line(note) or 'no reason is given'}: {len(ops)} ({first_names(ops)})"], "  ", width)
     return ["not exercised", *lines] if lines else []
 
 
@@ -179,7 +178,3 @@ def _indented(texts: Iterable[str], indent: str, width: int) -> list[str]:
                 ""
             ]
     return lines
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMES]) + (f", ... {len(names) - _NAMES} more" if len(names) > _NAMES else "")

@@ -22,6 +22,7 @@ from eagerdecomp.decomps.math.matrices import (
     first_set,
     folded,
     lifted,
+    pivot_size,
     real_part,
     solve_triangular,
     transposed,
@@ -36,13 +37,6 @@ aten = torch.ops.aten
 
 #: The value that minimizes the bound on element growth.
 _ALPHA = (1 + math.sqrt(17)) / 8
-
-
-def _magnitude(x: Tensor) -> Tensor:
-    """Return the magnitude by which LAPACK compares complex numbers: the sum of the absolute values of the parts."""
-    if not x.is_complex():
-        return aten.abs.default(x)  # type: ignore[no-any-return]
-    return aten.sum.dim_IntList(aten.abs.default(aten.view_as_real.default(x)), [-1])  # type: ignore[no-any-return]
 
 
 def _whole(matrix: Tensor, hermitian: bool) -> Tensor:
@@ -82,7 +76,7 @@ def _choice(rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     Return whether the pivot has two rows, the row to exchange, and whether the column is zero.
     """
     size = rest.size(1)
-    sizes = _magnitude(rest)
+    sizes = pivot_size(rest)
     column = aten.slice.Tensor(sizes, 2, 0, 1)
     head, tail = aten.split_with_sizes.default(column, [1, size - 1], 1)
     most = aten.amax.default(tail, [1], True)
@@ -156,7 +150,7 @@ def _factored(matrix: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
         alone = aten.logical_not.default(second)
         if left == 1:
             twice, forward = never, aten.full.default([], 0, dtype=torch.int64, device=matrix.device)
-            empty = aten.logical_not.default(aten.gt.Scalar(_magnitude(rest), 0))  # or NaN, which LAPACK's kernels find here alone
+            empty = aten.logical_not.default(aten.gt.Scalar(pivot_size(rest), 0))  # or NaN, which LAPACK's kernels find here alone
         else:
             twice, forward, empty = _choice(rest)
             twice = aten.logical_and.default(twice, alone)

@@ -31,6 +31,7 @@ from eagerdecomp.decomps.math.matrices import (
     joined,
     joins,
     minus_product,
+    pivot_size,
     plus_product,
     product,
     single,
@@ -105,13 +106,6 @@ def _copied(matrix: Tensor, batch: Sequence[int]) -> Tensor:
 # -- LU -----------------------------------------------------------------------------------------------------------
 
 
-def _size1(column: Tensor) -> Tensor:
-    """Return the magnitude by which LAPACK chooses a pivot: for complex numbers, the sum of the magnitudes of the parts."""
-    if not column.is_complex():
-        return aten.abs.default(column)  # type: ignore[no-any-return]
-    return aten.sum.dim_IntList(aten.abs.default(aten.view_as_real.default(column)), [-1])  # type: ignore[no-any-return]
-
-
 class _Panel(NamedTuple):
     """The result of eliminating the first columns of a matrix. The matrix is transposed: ``[.., w, m]``, a row per column."""
 
@@ -138,7 +132,7 @@ def _panel(rest: Tensor, steps: int, pivoting: bool) -> _Panel:
     rows, multipliers, pivots, order = [], [], [], []
     for step in range(steps):
         column = aten.slice.Tensor(rest, -2, step, step + 1)
-        pivot = aten.argmax.default(_size1(_columns(column, there)), -1, batched) if topmost is None else topmost
+        pivot = aten.argmax.default(pivot_size(_columns(column, there)), -1, batched) if topmost is None else topmost
         chosen = aten.gather.default(there, -1, pivot)
         row = _columns(rest, chosen)
         top = aten.slice.Tensor(row, -2, step, step + 1)

@@ -38,6 +38,7 @@ __all__ = [
     "joins",
     "lifted",
     "minus_product",
+    "pivot_size",
     "plus_product",
     "product",
     "real_part",
@@ -111,6 +112,13 @@ def contiguous_batch(x: Tensor, batch: Sequence[int]) -> Tensor:
     if not x.numel():  # contiguous whatever its strides are
         return unfolded(aten.empty.memory_format(x.shape, dtype=x.dtype, device=x.device), batch)
     return unfolded(in_format(x, torch.contiguous_format), batch)
+
+
+def pivot_size(x: Tensor) -> Tensor:
+    """Return the magnitude by which LAPACK chooses a pivot: for complex numbers, the sum of the magnitudes of the parts."""
+    if not x.is_complex():
+        return aten.abs.default(x)  # type: ignore[no-any-return]
+    return aten.sum.dim_IntList(aten.abs.default(aten.view_as_real.default(x)), [-1])  # type: ignore[no-any-return]
 
 
 def unreadable(x: Tensor) -> bool:
