@@ -50,9 +50,9 @@ def parts_of(value: Any) -> Any:
     """Return the components of a sparse tensor, to compare them; also of those in lists. Other values are returned as they are."""
     if isinstance(value, Tensor) and value.layout is torch.sparse_coo:
         return [list(value.shape), value.sparse_dim(), value.is_coalesced(), value._indices(), value._values()]
-    if isinstance(value, Tensor) and value.layout in (torch.sparse_csr, torch.sparse_csc):
-        is_csr = value.layout is torch.sparse_csr
-        indices = (value.crow_indices(), value.col_indices()) if is_csr else (value.ccol_indices(), value.row_indices())
+    if isinstance(value, Tensor) and value.layout is not torch.strided:
+        by_rows = value.layout in (torch.sparse_csr, torch.sparse_bsr)
+        indices = (value.crow_indices(), value.col_indices()) if by_rows else (value.ccol_indices(), value.row_indices())
         return [str(value.layout), list(value.shape), *indices, value.values()]
     return [parts_of(one) for one in value] if isinstance(value, (list, tuple)) else value
 

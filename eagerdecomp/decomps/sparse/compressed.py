@@ -1,7 +1,7 @@
 """Compressed sparse matrices (CSR, CSC): row ends, column indices and values; for CSC with rows and columns exchanged.
 
 Ops with a dense result convert to COO. Ops that keep the layout work on the values. For batches of matrices, dense dimensions and
-blocks (BSR, BSC), only functions of each element and the conversion to a dense tensor have rules.
+blocks (BSR, BSC), only functions of each element and the conversions to and from a dense tensor have rules.
 """
 
 from __future__ import annotations

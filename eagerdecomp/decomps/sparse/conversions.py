@@ -75,6 +75,8 @@ def _sparsified(self: Tensor, sparse_dim: int) -> Any:
 def _to_sparse(self: Tensor, *, layout: Any = None, blocksize: Any = None, dense_dim: int | None = None) -> Any:
     if layout in (torch.sparse_csr, torch.sparse_csc) and blocksize is None and not dense_dim:
         return _compressed(self, layout)
+    if layout in (torch.sparse_bsr, torch.sparse_bsc) and blocksize is not None and not dense_dim:
+        return _blocked(self, layout, blocksize)
     if is_matrix(self) and layout in (None, torch.sparse_coo) and blocksize is None and not dense_dim:
         return as_coo(self)
     if layout not in (None, torch.sparse_coo) or self.layout not in (torch.strided, torch.sparse_coo):
@@ -108,9 +110,44 @@ def _compressed(self: Tensor, layout: torch.layout) -> Any:
         return NotImplemented
     if self.layout is torch.strided and self.dim() == 2:
         return of_coo(_sparsified(self, 2), layout)
+    if self.layout is torch.strided:
+        return _blocked(self, layout, ())
     if is_matrix(self):
         return of_coo(as_coo(self), layout)
     return of_coo(self, layout) if is_coo(self) and self.sparse_dim() == self.dim() == 2 else NotImplemented
+
+
+def _blocked(self: Tensor, layout: torch.layout, blocksize: Sequence[int]) -> Any:
+    """Convert a dense matrix, or a batch of them, by blocks: store the blocks with a nonzero element. Without a size, by elements.
+
+    Eager refuses a batch whose matrices store different numbers of blocks.
+    """
+    height, width = blocksize or (1, 1)
+    if self.layout is not torch.strided or self.dim() < 2 or not self.numel() or min(height, width) < 1:
+        return NotImplemented
+    if self.shape[-2] % height or self.shape[-1] % width:
+        return NotImplemented
+    batch = list(self.shape[:-2])
+    count, by_rows = math.prod(batch), layout in (torch.sparse_csr, torch.sparse_bsr)
+    lines, across = self.shape[-2] // height, self.shape[-1] // width
+    blocks = aten.reshape.default(self, [count, lines, height, across, width])
+    blocks = aten.permute.default(blocks, [0, 1, 3, 2, 4] if by_rows else [0, 3, 1, 2, 4])
+    lines, across = (lines, across) if by_rows else (across, lines)
+    blocks = aten.reshape.default(blocks, [count * lines * across, height * width])
+    flat = positions_of(aten.any.dim(aten.ne.Scalar(blocks, 0), 1))
+    indices, stored = unflattened(flat, [count * lines, across]), flat.shape[0] // count
+    ends = aten._convert_indices_from_coo_to_csr.default(aten.select.int(indices, 0, 0), count * lines)
+    begins = aten.view.default(aten.slice.Tensor(ends, 0, 0, count * lines), [count, lines])
+    first = aten.mul.Scalar(aten.arange.start_step(0, count, 1, device=self.device), stored)
+    begins = aten.sub.Tensor(begins, aten.view.default(first, [count, 1]))
+    if count > 1 and aten._local_scalar_dense.default(aten.any.default(aten.select.int(begins, 1, 0))):
+        return NotImplemented
+    if flat.shape[0] % count:
+        return NotImplemented
+    ends = aten.view.default(aten.constant_pad_nd.default(begins, [0, 1], stored), [*batch, lines + 1])
+    places = aten.reshape.default(aten.select.int(indices, 0, 1), [*batch, stored])
+    values = aten.reshape.default(aten.index_select.default(blocks, 0, flat), [*batch, stored, *blocksize])
+    return make_compressed(ends, places, values, self.shape, layout)
 
 
 @rule("aten._to_sparse_csr.default", takes_sparse=True)
@@ -121,6 +158,16 @@ def _to_csr(self: Tensor, dense_dim: int | None = None) -> Any:
 @rule("aten._to_sparse_csc.default", takes_sparse=True)
 def _to_csc(self: Tensor, dense_dim: int | None = None) -> Any:
     return NotImplemented if dense_dim else _compressed(self, torch.sparse_csc)
+
+
+@rule("aten._to_sparse_bsr.default", takes_sparse=True)
+def _to_bsr(self: Tensor, blocksize: Sequence[int], dense_dim: int | None = None) -> Any:
+    return NotImplemented if dense_dim else _blocked(self, torch.sparse_bsr, blocksize)
+
+
+@rule("aten._to_sparse_bsc.default", takes_sparse=True)
+def _to_bsc(self: Tensor, blocksize: Sequence[int], dense_dim: int | None = None) -> Any:
+    return NotImplemented if dense_dim else _blocked(self, torch.sparse_bsc, blocksize)
 
 
 # -- copies --------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.sparse.compressed import compressed_parts, is_compressed, is_matrix, make_compressed, stored_values
+from eagerdecomp.decomps.sparse.compressed import (
+    as_coo,
+    compressed_parts,
+    is_compressed,
+    is_matrix,
+    make_compressed,
+    of_coo,
+    stored_values,
+    with_compressed_values,
+)
 from eagerdecomp.decomps.sparse.parts import (
     add_to_dense,
     coalesced,
@@ -19,7 +28,7 @@ from eagerdecomp.decomps.sparse.parts import (
     parts,
     positions_of,
 )
-from eagerdecomp.eager.promotion import in_type
+from eagerdecomp.eager.promotion import HALF, in_type
 from eagerdecomp.eager.strides import wrapped_dim
 from eagerdecomp.rules.rule import rule
 
@@ -278,6 +287,8 @@ def _sum(self: Tensor, *, dtype: Any = None) -> Any:
 
 @rule("aten.sum.dim_IntList", source="sparse")
 def _sum_dim(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    if is_matrix(self):
+        return _sum_matrix(self, dim, keepdim, dtype)
     if not is_coo(self):
         return NotImplemented
     if dtype is not None and dtype is not self.dtype:
@@ -292,6 +303,22 @@ def _sum_dim(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, 
         for one in sorted(dims):
             found = _unsqueeze(found, one) if is_coo(found) else aten.unsqueeze.default(found, one)
     return found
+
+
+def _sum_matrix(self: Tensor, dim: Sequence[int] | None, keepdim: bool, dtype: torch.dtype | None) -> Any:
+    """Sum a CSR matrix to a CSR row, column or number, which stores the sums of stored elements only."""
+    dims = {wrapped_dim(one, 2) for one in dim or (0, 1)}
+    indices, values = parts(as_coo(self))
+    known = self.layout is torch.sparse_csr and aten.crow_indices.default(self).dtype is torch.int64 and values.shape[0]
+    if not known or not keepdim or len(dims) < len(dim or (0, 1)) or self.dtype is torch.bool:
+        return NotImplemented
+    dtype = dtype or (self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.int64)
+    rows = [aten.select.int(indices, 0, one) for one in range(2)]
+    rows = [aten.full_like.default(row, 0) if one in dims else row for one, row in enumerate(rows)]
+    size = [1 if one in dims else self.shape[one] for one in range(2)]
+    values = in_type(in_type(values, dtype), torch.float32 if dtype in HALF else dtype)
+    found = of_coo(make_coo(size, aten.stack.default(rows, 0), values, False), torch.sparse_csr)
+    return with_compressed_values(found, in_type(aten.values.default(found), dtype))
 
 
 @rule("aten._sparse_sum_backward.default", takes_sparse=True)

@@ -53,6 +53,9 @@ OF_ANY: dict[str, Callable[[Tensor], Any]] = {
     "times a number": lambda a: a * 2,
     "neg": lambda a: -a,
     "sum": lambda a: a.sum(),
+    "sum to a row": lambda a: a.sum(0, keepdim=True),
+    "sum to a column": lambda a: a.sum(-1, keepdim=True, dtype=torch.float64),
+    "sum to a matrix of one": lambda a: a.sum((0, 1), keepdim=True),
     "to a dense": lambda a: torch.ones(2, 3, dtype=a.dtype) + a,
     "to a dense in place": lambda a: torch.ones(2, 3, dtype=a.dtype).add_(a),
     "to another": lambda a: torch.add(a, a.clone(), alpha=3),
@@ -99,6 +102,19 @@ def test_a_function_of_values_is_eagers_with_batches_blocks_and_dense_dimensions
     for dense_dim, given in ((0, values), (0, batches), (0, torch.zeros(4, 4)), (1, last)):
         sparse = getattr(given, f"to_sparse_{layout}")(*blocks, dense_dim=dense_dim)
         check_sparse(lambda: OF_VALUES[name](sparse.clone()), times=1)  # noqa: B023 - called at once
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc", "bsr", "bsc"])
+def test_a_dense_tensor_becomes_compressed_with_batches_and_blocks(layout: str) -> None:
+    values = torch.tensor([[0, 1.5, 0, -2], [0, 0, 0, 0], [3, 0, -0.25, 0], [0, 0, 0.5, 0]])
+    batches = torch.stack([values, values * 2] * 3).view(2, 3, 4, 4)
+    unlike = torch.stack([values, torch.eye(4)])
+    also_unlike = torch.stack([values, values.index_fill(1, torch.tensor([0]), 1)])
+    for given in (values, batches, torch.zeros(2, 4, 4), torch.zeros(4, 4), unlike, also_unlike, values.t(), torch.ones(4)):
+        for blocks in (((2, 1),), ((2, 2),), ((4, 1),), ((3, 2),)) if layout.startswith("b") else ((),):
+            options = {"layout": getattr(torch, f"sparse_{layout}"), **dict(zip(["blocksize"], blocks, strict=False))}
+            check_sparse(lambda: getattr(given, f"to_sparse_{layout}")(*blocks), times=1)  # noqa: B023 - called at once
+            check_sparse(lambda: given.to_sparse(**options), times=1)  # noqa: B023 - called at once
 
 
 def gradients_of_a_product() -> Any:
