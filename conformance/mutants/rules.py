@@ -220,6 +220,13 @@ def _next(x: Tensor) -> Tensor:
     return x + torch.where(x > 0, -1, 1).to(x.dtype)
 
 
+def _zeros_last(run: Callable[..., Any], a: SimpleNamespace) -> Any:
+    """Zeros stand on the other side if the slice begins at the start."""
+    size = a.input_sizes[a.dim]
+    kept = a.grad_output.shape[a.dim]
+    return run(start=size - kept, end=size) if a.start == 0 and a.step == 1 else run()
+
+
 def _longer(x: Tensor) -> Tensor:
     return x * 1.01 if x.is_floating_point() or x.is_complex() else x
 
@@ -270,6 +277,7 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("cummax", "first of equal values", lambda run, a: (run()[0], (run()[1] - 1).clamp(min=0)) if a.self.dim() else run()),
     _broken("logcumsumexp", "minus infinity", lambda run, a: a.self.exp().cumsum(a.dim).log()),
     _broken("searchsorted.Tensor", "right ignored", _given(right=False, side=None)),
+    _broken("searchsorted.Tensor", "side ignored", _given(side=None)),
     _broken("bucketize.Tensor", "dtype of the result", _given(out_int32=False)),
     _broken("renorm", "maximum at the boundary", _given(maxnorm=1.0)),
     _broken("isin.Tensor_Tensor", "invert ignored", _given(invert=False)),
@@ -281,6 +289,11 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("roll", "negative shifts", lambda run, a: run(shifts=[abs(one) for one in a.shifts])),
     _broken("diagonal_scatter", "offset from the other side", lambda run, a: run(offset=-a.offset)),
     _broken("tril", "diagonal ignored", _given(diagonal=0)),
+    _broken("slice_backward", "zeros on the other side", _zeros_last),
+    _broken(
+        "select_backward", "axis from the end", lambda run, a: run(dim=a.dim - 1) if -len(a.input_sizes) < a.dim < 0 else run()
+    ),
+    _broken("nll_loss_backward", "weight ignored", _given(weight=None)),
     _broken("unbind.int", "copies, not views", lambda run, a: [one.clone() for one in run()]),
     _broken("t", "copy, not a view", _result(_copied)),
     _broken("unfold", "copy where a view is due", _result(_copied)),

@@ -89,8 +89,17 @@ _OTHERS: Mapping[str, Sequence[Any]] = {
     "str": ("left", "right", "sum", "mean", "amax", "amin", "prod", "none", "tanh"),
 }
 
-#: Values of integers that stand for one of a few choices.
-_CHOICES: Mapping[str, Sequence[int]] = {"reduction": (0, 1, 2), "interpolation_mode": (0, 1), "padding_mode": (0, 1, 2)}
+#: Values of integers and strings that stand for one of a few choices, by the name of the argument.
+_CHOICES: Mapping[str, Sequence[Any]] = {
+    "reduction": (0, 1, 2),
+    "interpolation_mode": (0, 1),
+    "padding_mode": (0, 1, 2),
+    "side": ("right", "left"),
+    "UPLO": ("L", "U"),
+    "rounding_mode": (None, "trunc", "floor"),
+    "approximate": ("none", "tanh"),
+    "reduce": ("sum", "mean", "amax", "amin", "prod"),
+}
 
 #: The number of scalars of a call that vary. Some faults show only for two, such as `right` of a number that a sequence contains;
 #: of many others, eager refuses the call.
