@@ -428,7 +428,7 @@ class UnsupportedOpError(EagerDecompError):
             lines.append("  routes tried:")
             lines.extend(f"    - {attempt}" for attempt in self.tried)
         else:
-            why = "rules would need the same dtypes" if self.refused else "no rule decomposes this op"
+            why = "rules would need the same dtypes" if self.refused else "no rule decomposes this call"
             lines.append(f"  routes tried: none, because {why}")
         return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.op)}"])
 
