@@ -227,6 +227,11 @@ def _zeros_last(run: Callable[..., Any], a: SimpleNamespace) -> Any:
     return run(start=size - kept, end=size) if a.start == 0 and a.step == 1 else run()
 
 
+def _complex_nan(run: Callable[..., Any], a: SimpleNamespace) -> Any:
+    """A complex number whose real part is minus infinity is taken for NaN."""
+    return torch.where(a.self.real == -torch.inf, torch.nan, run()) if a.self.is_complex() else run()
+
+
 def _longer(x: Tensor) -> Tensor:
     return x * 1.01 if x.is_floating_point() or x.is_complex() else x
 
@@ -276,6 +281,7 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     ),
     _broken("cummax", "first of equal values", lambda run, a: (run()[0], (run()[1] - 1).clamp(min=0)) if a.self.dim() else run()),
     _broken("logcumsumexp", "minus infinity", lambda run, a: a.self.exp().cumsum(a.dim).log()),
+    _broken("logcumsumexp", "minus infinity of complex numbers", _complex_nan),
     _broken("searchsorted.Tensor", "right ignored", _given(right=False, side=None)),
     _broken("searchsorted.Tensor", "side ignored", _given(side=None)),
     _broken("bucketize.Tensor", "dtype of the result", _given(out_int32=False)),
@@ -336,6 +342,7 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("linalg_lstsq", "too long", _result(_longer, 0)),
     _broken("triangular_solve", "unitriangular ignored", _given(unitriangular=False)),
     _broken("cholesky_inverse", "upper ignored", _given(upper=False)),
+    _broken("cholesky_inverse", "transposed, not adjoint", _result(lambda x: x.conj().resolve_conj())),
     # training and images
     _broken("binary_cross_entropy", "weight ignored", _given(weight=None)),
     _broken("nll_loss_forward", "ignored class counts", _given(ignore_index=-100)),

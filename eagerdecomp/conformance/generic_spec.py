@@ -6,6 +6,7 @@ says which calls are valid: those that it refuses test nothing.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from eagerdecomp.conformance.samples import FAITHFUL, FLOATS, INTEGERS, LAYOUTS,
 from eagerdecomp.conformance.spec import Call, Near, Skip, Spec
 from eagerdecomp.eager.crashes import would_crash
 from eagerdecomp.eager.observe import Caught, leaves_of
+from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.ops.call_text import CallTextError, parse_call, tensor_like
 from eagerdecomp.ops.schema import Argument, arguments_of, call_of, facts_of
 from eagerdecomp.planner.rule_calls import load_calls
@@ -35,6 +37,9 @@ _FINITE_FILLS = ("uniform", "normal", "lattice", "tens", "signed_uniform")
 _COMPLEX_FILLS = ("normal", "lattice", "small", "uniform", "ones", "zeros")
 
 _SIZES = (2, 3, 5, 7, 8, 9, 13, 15, 16, 17, 30, 33, 1, 0)
+
+#: Sums of exponentials: of complex numbers whose real part is minus infinity, every right kernel returns the same values.
+_COMPLEX_LIMITS = re.compile(r"aten\._?logcumsumexp\.")
 
 #: Maximum number of elements of a tensor whose sizes are varied.
 _MOST = 4000
@@ -57,6 +62,18 @@ _FINITE = re.compile(
     r"aten\._?(linalg_|cholesky|geqrf|qr\b|svd|lu_|triangular_solve|pinverse|inverse|slogdet|logdet|det\b|fft_|stft|istft|std|var"
     r"|matrix_|nuclear_norm|upsample|spectral|lstsq|symeig|cov\b|corrcoef|linspace|logspace)"
 )
+
+#: Ops whose calls were recorded in float dtypes only, and that are also called with complex numbers if eager takes these.
+_ALSO_COMPLEX = re.compile(
+    r"aten\.(_?(linalg_|cholesky|logcumsumexp)|lu_|matrix_exp|addcdiv\.|addcmul\.|(sigmoid|tanh|silu|soft_margin_loss)_backward|var\."
+    r"|std\.|lerp\.|index_add\.|stft|istft|cov\b|corrcoef|trapezoid|dist\.|cumprod\.|addr\.|l1_loss|silu\.)"
+)
+
+#: The number of recorded calls that eager tries with complex numbers.
+_TRIED = 4
+
+#: Ops of factors of Hermitian matrices, whose diagonals are real: LAPACK does not read their imaginary parts.
+_REAL_DIAGONAL = re.compile(r"aten\.cholesky_inverse\.")
 
 #: Ops that take as many steps as an argument says: a large number would take minutes.
 _STEPS = re.compile(r"aten\.special_\w+_polynomial_\w+")
@@ -97,7 +114,6 @@ _CHOICES: Mapping[str, Sequence[Any]] = {
     "side": ("right", "left"),
     "UPLO": ("L", "U"),
     "rounding_mode": (None, "trunc", "floor"),
-    "approximate": ("none", "tanh"),
     "reduce": ("sum", "mean", "amax", "amin", "prod"),
 }
 
@@ -174,13 +190,20 @@ def spec_of_any(op: OpOverload) -> Spec | None:
         if one.kind in _OTHERS and (one.name in _FREE if fixed else one.name not in _FIXED)
     ]
 
+    complex_fills = (*_COMPLEX_FILLS, "minus_infinite") if _COMPLEX_LIMITS.match(str(op)) else _COMPLEX_FILLS
+    takes_complex = functools.cache(lambda: _ALSO_COMPLEX.match(str(op)) is not None and _takes_complex(op, examples))
+
     def call(draw: Draw) -> Call:
         example = draw.pick("call", examples)
         other = {} if fixed else _other_sizes(draw, example.shapes, pointwise)
         sizes = _Sizes(other, {} if fixed else _unequal(draw, example.shapes))
-        make = _Tensors(draw, sizes, pointwise, together, faithful, fills)
+        complexes = complex_fills if takes_complex() and draw.pick("complex", (False, False, True)) else ()
+        make = _Tensors(draw, sizes, pointwise, together, faithful, fills, complexes)
         args, kwargs = parse_call(example.text, make)
         values = [sizes.listed(value) if number in sized else value for number, value in enumerate(arguments_of(op, args, kwargs))]
+        if _REAL_DIAGONAL.match(str(op)) and values[0].is_complex() and values[0].dim() > 1:
+            diagonal = torch.eye(*values[0].shape[-2:], dtype=torch.bool)
+            values[0] = torch.where(diagonal, values[0].real, values[0])
         if beta is not None and not fixed and draw.pick("no self", (False, False, True)):
             # As documented, `beta=0` ignores `self`: not even its NaNs have an effect.
             values[beta] = 0
@@ -201,6 +224,23 @@ def spec_of_any(op: OpOverload) -> Spec | None:
     unknown = torch.Tag.nondeterministic_seeded in op.tags or _UNWRITTEN.match(str(op)) is not None
     near = Near(16, of="inputs" if pointwise else "either", zeros=pointwise)
     return Spec(call, near, any_values=unknown, any_tie=_ANY_TIE.match(str(op)) is not None)
+
+
+def _takes_complex(op: OpOverload, examples: Sequence[_Example]) -> bool:
+    """Return whether eager takes complex tensors in place of the float ones of a recorded call."""
+
+    def made(sizes: _Shape, strides: _Shape | None, given: torch.dtype) -> Tensor:
+        return torch.ones(sizes, dtype=torch.complex64 if given.is_floating_point else given)
+
+    for example in examples[:_TRIED]:
+        args, kwargs = parse_call(example.text, made)
+        with Caught() as caught, torch.random.fork_rng(devices=[]):
+            if not would_crash(op, args, kwargs):
+                op(*args, **kwargs)
+                return any(one.is_complex() for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
+        if isinstance(caught.error, EagerDecompError):
+            raise caught.error
+    return False
 
 
 def _other_sizes(draw: Draw, shapes: Sequence[_Shape], pointwise: bool) -> Mapping[_Shape, _Shape] | Mapping[int, int]:
@@ -242,12 +282,21 @@ class _Sizes:
 class _Tensors:
     """Makes the tensors of a recorded call, with other sizes, dtypes, values and strides."""
 
-    def __init__(self, draw: Draw, sizes: _Sizes, pointwise: bool, together: bool, faithful: bool, fills: Sequence[str]) -> None:
+    def __init__(
+        self,
+        draw: Draw,
+        sizes: _Sizes,
+        pointwise: bool,
+        together: bool,
+        faithful: bool,
+        fills: Sequence[str],
+        complex_fills: Sequence[str],
+    ) -> None:
         self._draw, self._sizes, self._pointwise, self._together, self._fills = draw, sizes, pointwise, together, fills
         self._layouts = LAYOUTS[:1] if together else FAITHFUL if faithful else LAYOUTS
         self._float = draw.pick("dtype", FLOATS if together or pointwise else (*FLOATS, torch.int64, torch.uint8))
         self._whole = draw.pick("integers", (None, *INTEGERS)) if pointwise else None
-        self._number, self._most = 0, 1
+        self._number, self._most, self._complex_fills = 0, 1, complex_fills
 
     def __call__(self, sizes: _Shape, strides: _Shape | None, given: torch.dtype) -> Tensor:
         draw, name = self._draw, f"tensor {self._number}"
@@ -255,14 +304,14 @@ class _Tensors:
         if not self._number:
             self._most = min(sizes, default=1) or 1
         self._number += 1
-        if given.is_floating_point:
+        if given.is_floating_point and not self._complex_fills:
             dtype = self._float
-        elif given.is_complex:
+        elif given.is_complex or given.is_floating_point:
             dtype = torch.complex128 if self._float is torch.float64 else torch.complex64
         else:
             dtype = given if self._whole is None or given is torch.bool else self._whole
         if dtype.is_floating_point or dtype.is_complex or self._pointwise or dtype is torch.bool:
-            fills = _COMPLEX_FILLS if dtype.is_complex else self._fills
+            fills = (self._complex_fills or _COMPLEX_FILLS) if dtype.is_complex else self._fills
             values = filled(draw.pick(f"{name}.values", fills), math.prod(sizes), dtype, draw.generator())
             if self._together and not sizes and not dtype.is_complex:
                 values = values.abs().ceil()  # it may be a number of steps

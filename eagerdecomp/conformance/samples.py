@@ -154,6 +154,12 @@ def _infinite(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
     return values.to(dtype)
 
 
+def _minus_infinite(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
+    values = torch.randn(count, generator=draws, dtype=torch.float64)
+    values[torch.randint(3, (count,), generator=draws) == 0] = -math.inf
+    return values.to(dtype)
+
+
 def _wide(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
     info = torch.finfo(dtype)
     span = math.log2(info.max) - 1
@@ -251,6 +257,7 @@ FILLS: Mapping[str, Callable[[int, torch.dtype, torch.Generator], Tensor]] = {
     "special": _special,
     "nonfinite": _nonfinite,
     "infinite": _infinite,
+    "minus_infinite": _minus_infinite,  # of complex numbers: in the real part
 }
 
 
@@ -275,7 +282,8 @@ def filled(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator) ->
             else torch.full((count,), kind == "ones")
         )
     if dtype.is_complex:
-        parts = [filled(kind, count, _PART[dtype], draws) for _ in range(2)]
+        kinds = ("minus_infinite", "normal") if kind == "minus_infinite" else (kind, kind)
+        parts = [filled(one, count, _PART[dtype], draws) for one in kinds]
         return torch.complex(*parts) if dtype is not torch.complex32 else torch.complex(*(p.float() for p in parts)).to(dtype)
     if dtype.is_floating_point:
         if kind in ("digits", "extremes"):
