@@ -98,7 +98,6 @@ PERMITTED = (
     ),
     Permitted("masked_select_backward", "strides|state", "under any mode eager scatters into a contiguous copy", r"strides \["),
     Permitted("nll_loss2d_backward", "raises|state", "a weight of four dimensions, as eager does not check", "no route leads"),
-    Permitted("nll_loss_backward", "strides|state", "not yet right for a gradient with gaps", r"strides \["),
     Permitted("unfold_backward", "shape|state", "PyTorch's rule, for windows of size 0 of a 0-dim tensor", r"eager \[\]"),
     Permitted("cholesky_inverse", "values|state", "products of complex numbers that overflow", "nan.*inf|inf.*nan"),
     Permitted("max_pool1d", "strides|state", "under any mode eager pools in two dimensions", r"strides \[\d+, 1, \d+\], eager"),

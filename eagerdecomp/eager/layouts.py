@@ -378,14 +378,14 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
         "nan_to_num deg2rad rad2deg hardtanh flip put _prelu_kernel binary_cross_entropy huber_loss log_sigmoid_backward "
         "fill.Tensor glu_jvp",
     ),
-    (_as_empty_like(1), "binary_cross_entropy_backward binary_cross_entropy_with_logits nll_loss_backward nll_loss2d_backward"),
+    (_as_empty_like(1), "binary_cross_entropy_backward binary_cross_entropy_with_logits nll_loss2d_backward"),
     (_as_copied, "select_scatter slice_scatter"),
     # Kernels that always allocate a contiguous result.
     (
         _contiguous,
-        "pow.Scalar mse_loss_backward smooth_l1_loss_backward huber_loss_backward _softmax _log_softmax _softmax_backward_data "
-        "_log_softmax_backward_data _masked_softmax_backward upsample_nearest1d _upsample_nearest_exact1d mm bmm baddbmm tril "
-        "triu renorm cumsum cumprod _logcumsumexp masked_fill.Scalar masked_fill.Tensor masked_scatter index_select "
+        "pow.Scalar mse_loss_backward smooth_l1_loss_backward huber_loss_backward nll_loss_backward _softmax _log_softmax "
+        "_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward "
+        "upsample_nearest1d _upsample_nearest_exact1d mm bmm baddbmm tril triu renorm cumsum cumprod _logcumsumexp masked_fill.Scalar masked_fill.Tensor masked_scatter index_select "
         "take normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor slice_backward select_backward "
         "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two",
     ),
