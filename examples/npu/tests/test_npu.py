@@ -499,7 +499,7 @@ def test_the_readmes_example_runs() -> None:
         (lambda x: torch.UntypedStorage(2, device="npu:1"), RuntimeError, "there is one npu"),
         (lambda x: torch.as_strided(x, (100,), (1,)), RuntimeError, "out of bounds"),
         (lambda x: torch._C._acc.create_empty_tensor((2,), torch.float32) + 1, RuntimeError, "not resizable"),
-        (lambda x: x.reshape(1, -1).to_sparse_bsr((1, 1)), ed.UnsupportedOpError, "_to_sparse"),
+        (lambda x: x.reshape(1, -1, 1).to_sparse_bsr((1, 1), dense_dim=1), ed.UnsupportedOpError, "_to_sparse"),
         (lambda x: torch.empty(2, device="npu:1"), RuntimeError, "there is one npu"),
         (lambda x: torch.npu.set_device(1), RuntimeError, "there is one npu"),
         (lambda x: torch.utils.rename_privateuse1_backend("other"), RuntimeError, "already been set"),
