@@ -34,7 +34,7 @@ from benchmarks.baselines import Noop
 from conformance.models.torchvision_ops import prepare_torchvision
 from conformance.pytorch_files import DeviceNames, install_stand_ins
 from conformance.pytorch_reasons import REASONS, read_reasons
-from conformance.pytorch_tests import LIMIT, Journal, Leaked, Outcome, Row, in_mode, report_of, status_of
+from conformance.pytorch_tests import Journal, Leaked, Outcome, Row, add_options, in_mode, report_of, status_of
 from eagerdecomp import Backend, EagerDecompError, EagerDecompMode
 from eagerdecomp.cli.commands.command import backend_from
 from eagerdecomp.host.import_path import UsageError
@@ -203,21 +203,8 @@ def compare_file(
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="test files")
-    parser.add_argument(
-        "--ops", default="core", metavar="SET", help="the op set: core, prims, tiny, a file of op names, or MODULE:NAME"
-    )
-    parser.add_argument("--backend", metavar="MODULE:NAME", help="a Backend, with its kernels, in place of --ops")
-    parser.add_argument("--match", default="", metavar="REGEX", help="run only tests whose name matches")
     parser.add_argument("--without", metavar="REGEX", help="leave out tests whose name matches")
-    parser.add_argument(
-        "--limit", type=float, default=LIMIT, metavar="SECONDS", help=f"time limit for a test (default {LIMIT:.0f})"
-    )
-    parser.add_argument("--stub", action="append", default=[], metavar="PACKAGE", help="a package to replace by an empty stand-in")
-    parser.add_argument("--resume", metavar="FILE", help="write each result to FILE at once, and continue from the results in it")
-    parser.add_argument("--again", action="store_true", help="run again the tests that differ in the file of --resume")
-    parser.add_argument("--report", action="store_true", help="print the report of the file of --resume, and run nothing")
-    parser.add_argument("--reasons", metavar="FILE", help="a table of known differences, instead of the one for Core ATen")
-    parser.add_argument("--show", type=int, default=5, metavar="N", help="how many tests of each group to print (default 5)")
+    add_options(parser)
     return parser
 
 

@@ -53,7 +53,7 @@ from eagerdecomp.conformance.workers import Lost, done_in_processes
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.progress import Progress
 
-__all__ = ["COLUMNS", "Outcome", "Row", "Job", "chosen", "compare", "main", "outcome_of", "status_of", "table"]
+__all__ = ["COLUMNS", "Outcome", "Row", "Job", "add_options", "chosen", "compare", "main", "outcome_of", "status_of", "table"]
 
 #: The columns of the table that count tests, in order. A test has one status; "native" and "mode" are sums of statuses.
 COLUMNS = ("native", "mode", "any mode", "alone", "known", "differs", "lost")
@@ -454,31 +454,36 @@ def report_of(journal: Journal, reasons: Sequence[Reason], show: int) -> tuple[s
     return "\n\n".join(parts), not (journal.failed or any(row.status in ("differs", "lost", "alone") for row in rows))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", metavar="FILE", help="test files below DIR (default: every test_*.py directly in it)")
-    parser.add_argument("--tests", required=True, metavar="DIR", help="the test/ folder of a checkout of PyTorch or of a backend")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that this command and `library_tests.py` share."""
     parser.add_argument(
         "--ops", default="core", metavar="SET", help="the op set: core, prims, tiny, a file of op names, or MODULE:NAME"
     )
     parser.add_argument("--backend", metavar="MODULE:NAME", help="a Backend, with its kernels, in place of --ops")
-    parser.add_argument("--device", default="cpu", metavar="NAME", help="make the tests for this device of the backend")
-    parser.add_argument(
-        "--names", action="append", default=[], metavar="NAME", help="a device name in these tests, replaced by the CPU"
-    )
     parser.add_argument("--stub", action="append", default=[], metavar="PACKAGE", help="a package to replace by an empty stand-in")
-    parser.add_argument("--sample", type=int, default=0, metavar="N", help="at most N instances of each test function (0: all)")
     parser.add_argument("--match", default="", metavar="REGEX", help="run only tests whose name matches")
     parser.add_argument(
         "--limit", type=float, default=LIMIT, metavar="SECONDS", help=f"time limit for a test (default {LIMIT:.0f})"
     )
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="number of processes (default 1)")
     parser.add_argument("--resume", metavar="FILE", help="write each result to FILE at once, and continue from the results in it")
     parser.add_argument("--again", action="store_true", help="run again the tests that differ in the file of --resume")
     parser.add_argument("--report", action="store_true", help="print the report of the file of --resume, and run nothing")
-    parser.add_argument("--json", metavar="FILE", help="write all results to FILE")
     parser.add_argument("--reasons", metavar="FILE", help="a table of known differences, instead of the one for Core ATen")
     parser.add_argument("--show", type=int, default=5, metavar="N", help="how many tests of each group to print (default 5)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", metavar="FILE", help="test files below DIR (default: every test_*.py directly in it)")
+    parser.add_argument("--tests", required=True, metavar="DIR", help="the test/ folder of a checkout of PyTorch or of a backend")
+    parser.add_argument("--device", default="cpu", metavar="NAME", help="make the tests for this device of the backend")
+    parser.add_argument(
+        "--names", action="append", default=[], metavar="NAME", help="a device name in these tests, replaced by the CPU"
+    )
+    parser.add_argument("--sample", type=int, default=0, metavar="N", help="at most N instances of each test function (0: all)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="number of processes (default 1)")
+    parser.add_argument("--json", metavar="FILE", help="write all results to FILE")
+    add_options(parser)
     return parser
 
 
