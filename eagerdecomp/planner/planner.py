@@ -84,6 +84,10 @@ class Decision(NamedTuple):
         return "" if dtype is None or self.typed is None else refused_for_dtype(op, dtype, self.typed, args, kwargs)
 
 
+#: The decision for an `AbsentOp`.
+_OF_ABSENT = Decision(None, None, False, ())
+
+
 class _LazyRules(Sequence[Rule]):
     """Rules in order. Only the first ones are known; the others are ranked when they are needed, which is rare."""
 
@@ -175,9 +179,7 @@ class Planner:
         """Return the decision for an op. It depends only on the rules, the op set and the version of torch."""
         decision = self._decisions.get(op)
         if decision is None:
-            decision = (
-                self._decide(canonical(op)) if isinstance(op, OpOverload) else Decision(None, None, False, ())
-            )  # an `AbsentOp`
+            decision = self._decide(canonical(op)) if isinstance(op, OpOverload) else _OF_ABSENT
             self._decisions[op] = decision
         return decision
 

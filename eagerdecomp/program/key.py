@@ -112,7 +112,7 @@ def parameter_name(argument: Argument) -> str:
 
 def has_all_facts_fixed(op: OpOverload) -> bool:
     """Return whether the fixed part of the op's keys holds all facts of its tensors; True for ops with lists of tensors."""
-    return _has_tensor_list(op)
+    return facts_of(op).takes_tensor_lists
 
 
 # -- guards ----------------------------------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def key_of(
         if isinstance(tensor, Tensor) and tensor.layout is not torch.strided:
             raise TypeError(f"a {tensor.layout} tensor has no key")
     parts = [_fact(op, argument, value) for argument, value in zip(arguments, values, strict=True)]
-    if _has_tensor_list(op):
+    if facts_of(op).takes_tensor_lists:
         parts.append(_same_tensors(tensors))
     else:
         parts.extend(left is right for left, right in itertools.combinations(tensors, 2))
@@ -297,7 +297,7 @@ def key_labels(op: OpOverload, guards: Sequence[Guard]) -> tuple[str, ...]:
         f"{parameter_name(one)}.layout" if one.holds_tensors and not has_all_facts_fixed(op) else parameter_name(one)
         for one in arguments
     ]
-    if _has_tensor_list(op):
+    if facts_of(op).takes_tensor_lists:
         labels.append("which tensors are the same")
     else:
         tensors = [parameter_name(one) for one in arguments if one.holds_tensors]
@@ -348,10 +348,6 @@ def key_or_none(
     return key
 
 
-def _has_tensor_list(op: OpOverload) -> bool:
-    return any(argument.holds_tensors and argument.is_list for argument in facts_of(op).arguments)
-
-
 def program_arguments(op: OpOverload, values: Sequence[Any]) -> tuple[Any, ...]:
     """Return the arguments that a program takes: tensors and generators. All others are part of the key."""
     arguments = facts_of(op).arguments
@@ -363,7 +359,7 @@ def key_source(op: OpOverload, guards: Sequence[Guard], *, no_numbers: bool) -> 
     facts = facts_of(op)
     tensors = [argument for argument in facts.arguments if argument.holds_tensors]
     parts = [_fact_source(op, argument, no_numbers) for argument in facts.arguments]
-    if _has_tensor_list(op):
+    if facts_of(op).takes_tensor_lists:
         spread = ", ".join(f"*({parameter_name(a)} or ())" if a.is_list else parameter_name(a) for a in tensors)
         parts.append(f"_same_tensors([{spread}])")
     else:

@@ -39,7 +39,7 @@ from eagerdecomp.runtime.collectives import Callbacks
 from eagerdecomp.runtime.entry import Entry, Handler
 from eagerdecomp.runtime.handlers import InBlocks, cached_program, guarded_kernel, kernel, linked_rule, unroutable
 from eagerdecomp.runtime.record_call import MissPath, any_tensor, noting_errors
-from eagerdecomp.runtime.sparse_calls import SPARSE_FACTORIES, SPARSE_LAYOUTS, any_sparse, by_name, sparse_handler, takes_sparse
+from eagerdecomp.runtime.sparse_calls import LAYOUT_FACTORIES, SPARSE_LAYOUTS, any_sparse, by_name, sparse_handler, takes_sparse
 
 __all__ = ["Runtime", "Watch"]
 
@@ -143,7 +143,7 @@ class Runtime:
         )
         if facts.is_random and not entry.direct:
             yield lambda run: self._counting_random(op, decision, entry, run)
-        if not decision.passthrough and (facts.takes_named_tensors or str(op) in SPARSE_FACTORIES):
+        if not decision.passthrough and (facts.takes_named_tensors or str(op) in LAYOUT_FACTORIES):
             yield lambda run: run if entry.on_sparse is None else by_name(op, run, entry.on_sparse)
         if of_user:
             make: Handler = self._scalar_tensor

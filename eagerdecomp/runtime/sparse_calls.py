@@ -19,7 +19,7 @@ from eagerdecomp.ops.schema import tensors_in
 from eagerdecomp.rules.no_route import NoRoute
 
 __all__ = [
-    "SPARSE_FACTORIES",
+    "LAYOUT_FACTORIES",
     "SPARSE_LAYOUTS",
     "any_sparse",
     "by_name",
@@ -36,7 +36,7 @@ SPARSE_LAYOUTS = _COMPRESSED | {torch.sparse_coo}
 _KEYS = ("SparseCPU", "SparseCsrCPU")
 
 #: Factories: their argument `layout` decides whether the result is sparse.
-SPARSE_FACTORIES = frozenset({"aten.empty.memory_format", "aten.zeros.default"})
+LAYOUT_FACTORIES = frozenset({"aten.empty.memory_format", "aten.zeros.default"})
 
 
 def any_sparse(values: Iterable[Any]) -> bool:
@@ -59,7 +59,7 @@ def takes_sparse(op: OpOverload) -> bool:
 
 def by_name(op: OpOverload, run: _Handler, sparse: _Handler) -> _Handler:
     """Wrap a handler to run `sparse` for calls that are sparse by an argument which is passed by name: a tensor, or the layout."""
-    if str(op) in SPARSE_FACTORIES:
+    if str(op) in LAYOUT_FACTORIES:
         return lambda *args, **kwargs: (sparse if kwargs.get("layout") in SPARSE_LAYOUTS else run)(*args, **kwargs)
     return lambda *args, **kwargs: (sparse if any_sparse(kwargs.values()) else run)(*args, **kwargs)
 
