@@ -384,7 +384,7 @@ def worst_difference(
     bound = None if allowed is None else float(allowed[at])
     counts = int(wrong.sum()), want.numel()
     inexact = want.is_floating_point() or want.is_complex()  # float64 does not hold each int64
-    by = float(off[at]) if inexact else float(abs(int(got) - int(expected)))
+    by = float(off[at]) if inexact else float(abs(got.item() - expected.item()))
     return Difference("values", what, expected.item(), got.item(), at, by, _ulps(expected, got), bound, *counts)
 
 

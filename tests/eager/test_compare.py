@@ -33,6 +33,13 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Ten
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
+def test_uint64_beyond_int64_has_a_difference() -> None:
+    large = torch.tensor([2**63 + 5, 1], dtype=torch.uint64)
+    reported = found(aten.clone.default, lambda x: torch.zeros_like(x), large)
+    assert reported.kind == "values"
+    assert (reported.expected, reported.got) == (2**63 + 5, 0)
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e-9, 1e-30, 1e20])
 def test_an_error_of_one_percent_differs_at_any_magnitude(scale: float) -> None:
     reported = found(aten.mul.Tensor, lambda x, y: x * y * 1.01, randn(50) * scale, torch.ones(50))

@@ -89,9 +89,10 @@ def _resize(draw: Draw) -> Call:
 
 
 def _kept(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
-    """Check that the storage keeps its old values."""
-    old = call.args[0]
-    count = old.untyped_storage().nbytes() // old.element_size()
+    """Check that the storage keeps its old values. What it has grown by holds any values."""
+    old = next((one for one in call.args if isinstance(one, torch.UntypedStorage)), None)
+    nbytes = (call.args[0].untyped_storage() if old is None else old).nbytes()
+    count = nbytes // call.args[0].element_size()
     one, other = (_all_of(leaf) for leaf in (want[0], have[0]))
     if other.numel() < count:
         return f"the memory of {count} elements has become one of {other.numel()}"
@@ -215,6 +216,6 @@ SPECS: dict[str, Spec] = {
     "aten.set_.source_Tensor": Spec(_set_tensor, EXACT, properties=_placed(1)),
     "aten.set_.source_Storage": Spec(_set_storage, EXACT, properties=_placed(1)),
     "aten.set_.source_Storage_storage_offset": Spec(
-        _set_storage_part, EXACT, refused=wrong(_wrong_storages), properties=_placed(1)
+        _set_storage_part, EXACT, refused=wrong(_wrong_storages), any_values=True, check_results=_kept, properties=_placed(1)
     ),
 }
