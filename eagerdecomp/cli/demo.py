@@ -112,7 +112,7 @@ def _isolated() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class _Run:
+class _TrainingRun:
     """One training run with its own random state, so that two runs can alternate without affecting each other.
 
     The model is created and trained inside the context manager `inside`.
@@ -211,8 +211,8 @@ class Demo:
         self._codes = codes = [index[char] for char in text]
         stream.write(f"training on {len(text):,} characters of Python's standard library, {len(alphabet)} distinct\n")
         self._mode_context = _RecordedMode(EagerDecompMode(self.op_set))
-        self._plain = _Run(codes, len(alphabet), self.seed, nullcontext())
-        self._ours = _Run(codes, len(alphabet), self.seed, self._mode_context)
+        self._plain = _TrainingRun(codes, len(alphabet), self.seed, nullcontext())
+        self._ours = _TrainingRun(codes, len(alphabet), self.seed, self._mode_context)
         self._initial = _largest_difference(self._plain.model.parameters(), self._ours.model.parameters())
         parameters = sum(parameter.numel() for parameter in self._ours.model.parameters())
         stream.write(f"{parameters:,} parameters; {self.steps} steps, each in plain eager and on {self.op_set!r}, on one thread\n")
@@ -295,7 +295,7 @@ class Demo:
         """Return the largest difference in loss between two new runs without dropout, one in eager and one under the mode."""
         vocabulary = self._plain.model.head.out_features
         sides = (nullcontext(), self._mode_context.mode)
-        runs = [_Run(self._codes, vocabulary, self.seed, inside, dropout=0.0) for inside in sides]
+        runs = [_TrainingRun(self._codes, vocabulary, self.seed, inside, dropout=0.0) for inside in sides]
         for run in runs:
             for _ in range(CHECKED_STEPS):
                 run.step()

@@ -15,11 +15,11 @@ from eagerdecomp.conformance.memory import copy_arguments, put_back, to_cpu
 from eagerdecomp.conformance.nondeterministic import is_nondeterministic
 from eagerdecomp.conformance.spec import TestedKernel
 from eagerdecomp.conformance.workers import has_fork, survives
-from eagerdecomp.eager.observe import Caught, leaves_of
+from eagerdecomp.eager.observe import Caught
 from eagerdecomp.errors import InstallError
 from eagerdecomp.frontends.installation import install
 from eagerdecomp.ops.backend import Backend
-from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.ops.schema import facts_of, tensors_in
 from eagerdecomp.rules.error_notes import predicate_holds
 from eagerdecomp.rules.refusals import dtype_check
 
@@ -70,7 +70,7 @@ def _of_tensors_there(backend: Backend, claims: Callable[..., Any] | None) -> Ca
         return claims
 
     def claimed(*args: Any, **kwargs: Any) -> bool:
-        tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, torch.Tensor)]
+        tensors = list(tensors_in([*args, *kwargs.values()]))
         never = any(getattr(one, bit)() for one in tensors for bit in bits)
         return not never and (claims is None or bool(claims(*args, **kwargs)))
 
@@ -79,8 +79,8 @@ def _of_tensors_there(backend: Backend, claims: Callable[..., Any] | None) -> Ca
 
 def _makes_tensors(op: OpOverload) -> bool:
     """Return whether only an argument determines the device of an op, as for factories."""
-    arguments = facts_of(op).arguments
-    return any(one.name == "device" for one in arguments) and not any(one.holds_tensors for one in arguments)
+    facts = facts_of(op)
+    return any(one.name == "device" for one in facts.arguments) and not facts.takes_tensors
 
 
 def _made_there(run: Callable[..., Any], device: torch.device, /, *args: Any, **kwargs: Any) -> Any:

@@ -21,10 +21,10 @@ from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FAITHFUL, FLOATS, INTEGERS, LAYOUTS, filled, in_layout, shape
 from eagerdecomp.conformance.spec import Call, Near, Skip, Spec
 from eagerdecomp.eager.crashes import would_crash
-from eagerdecomp.eager.observe import Caught, leaves_of
+from eagerdecomp.eager.observe import Caught
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.ops.call_text import CallTextError, parse_call, tensor_like
-from eagerdecomp.ops.schema import Argument, arguments_of, call_of, facts_of
+from eagerdecomp.ops.schema import Argument, arguments_of, call_of, facts_of, tensors_in
 from eagerdecomp.planner.rule_calls import load_calls
 
 __all__ = ["examples_of", "spec_of_any"]
@@ -164,7 +164,7 @@ def _read(text: str) -> _Example | None:
         args, kwargs = parse_call(text, seen)
     except CallTextError:
         return None
-    tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
+    tensors = list(tensors_in([*args, *kwargs.values()]))
     return _Example(text, shapes, all(one.layout is torch.strided for one in tensors))
 
 
@@ -237,7 +237,7 @@ def _takes_complex(op: OpOverload, examples: Sequence[_Example]) -> bool:
         with Caught() as caught, torch.random.fork_rng(devices=[]):
             if not would_crash(op, args, kwargs):
                 op(*args, **kwargs)
-                return any(one.is_complex() for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
+                return any(one.is_complex() for one in tensors_in([*args, *kwargs.values()]))
         if isinstance(caught.error, EagerDecompError):
             raise caught.error
     return False

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import same_storage
-from eagerdecomp.eager.observe import bare, copying, leaves_of, mapped, mapped_call, whole_memory, with_lazy_bits
+from eagerdecomp.eager.observe import bare, copying, mapped, mapped_call, whole_memory, with_lazy_bits
 from eagerdecomp.eager.tolerance import bits_of, same_bits
+from eagerdecomp.ops.schema import tensors_in
 
 __all__ = ["CopiedArguments", "fill", "copy_arguments", "to_cpu", "put_back"]
 
@@ -82,7 +83,7 @@ def copy_arguments(
         return made[id(value)]
 
     new_args, new_kwargs = mapped_call(place, args, kwargs)
-    tensors = [one for one in leaves_of([*new_args, *new_kwargs.values()]) if isinstance(one, Tensor)]
+    tensors = list(tensors_in([*new_args, *new_kwargs.values()]))
     memory = [whole_memory(bare(one)) for one in tensors]
     return CopiedArguments(new_args, new_kwargs, tensors, memory, [one.detach().cpu().clone() for one in memory])
 
@@ -105,7 +106,7 @@ def to_cpu(result: Any) -> Any:
 
 def put_back(args: Sequence[Any], kwargs: Mapping[str, Any], ours: CopiedArguments) -> None:
     """Copy the memory that a call left in `ours` back to the CPU arguments from which it was made."""
-    tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
+    tensors = list(tensors_in([*args, *kwargs.values()]))
     for mine, memory in zip(tensors, ours.memory, strict=True):
         whole_memory(bare(mine)).copy_(memory.cpu())
 

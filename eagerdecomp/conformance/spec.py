@@ -10,8 +10,9 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.eager.observe import Caught, Strides, leaves_of
+from eagerdecomp.eager.observe import Caught, Strides
 from eagerdecomp.errors import EagerDecompError
+from eagerdecomp.ops.schema import tensors_in
 
 __all__ = ["EITHER_ZERO", "EXACT", "Call", "Fault", "TestedKernel", "Near", "Property", "Skip", "Spec", "tensors_of"]
 
@@ -197,4 +198,4 @@ class Skip(Exception):
 
 def tensors_of(call: Call) -> list[Tensor]:
     """Return the tensors among a call's arguments, including those in lists."""
-    return [one for one in leaves_of([*call.args, *call.kwargs.values()]) if isinstance(one, Tensor)]
+    return list(tensors_in([*call.args, *call.kwargs.values()]))

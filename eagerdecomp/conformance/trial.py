@@ -17,10 +17,10 @@ from eagerdecomp.conformance.choices import INPUT_SEEDS, Coverage, Draw, simples
 from eagerdecomp.conformance.shrinking import smaller
 from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec, TestedKernel
 from eagerdecomp.conformance.state import REPEATS, THREADS
-from eagerdecomp.eager.observe import Caught, leaves_of
+from eagerdecomp.eager.observe import Caught
 from eagerdecomp.errors import KernelError
 from eagerdecomp.ops.call_text import value_text
-from eagerdecomp.ops.schema import arguments_of, facts_of
+from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 
 __all__ = [
     "Effort",
@@ -242,7 +242,7 @@ class _Reporting:
                 self._noted = True
                 self._first()
                 self._trial.note(kernel, args, kwargs)
-                tensors = (one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, torch.Tensor))
+                tensors = tensors_in([*args, *kwargs.values()])
                 self.dtypes = {one.dtype for one in tensors if one.numel()}  # without elements, any kernel passes
             return kernel.run(*args, **kwargs)
 

@@ -81,7 +81,7 @@ class _Gradients:
             tensor.grad = grad
 
 
-class _Listener(DispatchMode):
+class _CallRecorder(DispatchMode):
     """Records each call before fake tensors handle it, including composites that a mode would not decompose."""
 
     def __init__(self, rehearsal: Rehearsal, found: ModelCalls, kept: Kept | None, gradients: _Gradients) -> None:
@@ -141,7 +141,7 @@ def model_calls(
     found = ModelCalls()
     kept = kept_of(planner.backend)
     gradients = _Gradients()
-    observed = _Listener(Rehearsal(planner), found, kept, gradients)
+    observed = _CallRecorder(Rehearsal(planner), found, kept, gradients)
     with (
         gradients,
         fake_tensor_log_off(),
@@ -172,7 +172,7 @@ def model_calls(
     return found
 
 
-def _run(step: Callable[[], None], found: ModelCalls, number: int, observed: _Listener) -> bool:
+def _run(step: Callable[[], None], found: ModelCalls, number: int, observed: _CallRecorder) -> bool:
     """Run a step; return whether it ended."""
     try:
         step()

@@ -39,7 +39,7 @@ from eagerdecomp.eager.tolerance import (
     wrong_values,
 )
 from eagerdecomp.ops.call_text import value_text
-from eagerdecomp.ops.schema import arguments_of, facts_of
+from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 
 __all__ = [
     "Compare",
@@ -433,7 +433,7 @@ def truth_of_call(
     rounding: Callable[[torch.dtype], float] = rounding_of,
 ) -> Truth:
     """Return the `Truth` of a call of an op. `native` runs eager's kernel; the other arguments are those of `Truth`."""
-    inexact = any(tolerance_of(one.dtype) for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
+    inexact = any(tolerance_of(one.dtype) for one in tensors_in([*args, *kwargs.values()]))
     # If all inputs are integers, an elementwise op may compute in the default dtype. Integers beside floats are indices.
     as_floats = torch.Tag.pointwise in op.tags and not inexact
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import PLAIN_TENSORS, has_values, is_dense, is_zero_tensor, same_storage, suggested_memory_format
-from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.ops.schema import facts_of, tensors_in
 
 __all__ = [
     "Caught",
@@ -101,7 +101,7 @@ def observed(
         error: the exception that it raised, or None.
         empty: whether tensors without elements may share memory.
     """
-    inputs = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
+    inputs = list(tensors_in([*args, *kwargs.values()]))
     leaves = list(leaves_of(result))
     same = [next((number for number, given in enumerate(inputs) if leaf is given), -1) for leaf in leaves]
     shares = [tuple(_shared(leaf, inputs, empty)) if isinstance(leaf, Tensor) else () for leaf in leaves]
@@ -161,7 +161,7 @@ def copied(
             replaced by a new one.
         gradients: whether a copy requires a gradient if the tensor does.
     """
-    tensors = {id(one): one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)}
+    tensors = {id(one): one for one in tensors_in([*args, *kwargs.values()])}
     users = Counter(map(owner_of, tensors.values()))
     whole = op is not None and facts_of(op).whole_storage
     alone = {owner for owner, count in users.items() if count == 1 and not whole}

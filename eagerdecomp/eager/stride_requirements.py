@@ -15,7 +15,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.observe import leaves_of, significant_strides
 from eagerdecomp.eager.strides import is_channels_last, is_dense
-from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.ops.schema import facts_of, tensors_in
 
 __all__ = ["Determined", "always", "dense_self", "explicit_or_dense", "is_dense_alike", "memory_format_of", "never", "of_any_op"]
 
@@ -30,7 +30,7 @@ def of_any_op(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     """
     if facts_of(op).returns_alias or facts_of(op).mutated:
         return True
-    tensors = _tensors(args, kwargs)
+    tensors = list(tensors_in([*args, *kwargs.values()]))
     if torch.Tag.pointwise in op.tags:
         return is_dense_alike(tensors)
     return all(one.is_contiguous() and suggested_memory_format(one) is torch.contiguous_format for one in tensors)
@@ -51,14 +51,10 @@ def is_dense_alike(tensors: Sequence[Tensor]) -> bool:
     return len(layouts) <= 1
 
 
-def _tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    return [leaf for leaf in leaves_of([*args, *kwargs.values()]) if isinstance(leaf, Tensor)]
-
-
 def explicit_or_dense(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Return whether the call passes a memory format or the input is dense. Then strides must match."""
     explicit = kwargs.get("memory_format") not in (None, torch.preserve_format)
-    return explicit or is_dense_alike(_tensors(args, kwargs)[:1])
+    return explicit or is_dense_alike([*tensors_in([*args, *kwargs.values()])][:1])
 
 
 def memory_format_of(*indices: int, mixed: bool = False) -> Determined:

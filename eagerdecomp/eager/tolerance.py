@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.observe import Caught, Observed, leaves_of, mapped_call, nesting_of, resolved
+from eagerdecomp.ops.schema import tensors_in
 
 __all__ = [
     "OF_INPUTS",
@@ -348,5 +349,5 @@ def call_widened(
     result = None
     with Caught() as caught:
         result = native(*widened, **named)
-    inputs = [one for one in leaves_of([*widened, *named.values()]) if isinstance(one, Tensor)]
+    inputs = list(tensors_in([*widened, *named.values()]))
     return Observed(list(leaves_of(result)), nesting_of(result), inputs, caught.error, (), ())

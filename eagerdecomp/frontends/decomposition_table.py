@@ -376,7 +376,7 @@ class _Functional(DispatchMode):
             for value in leaves_of(args):
                 self._fresh.pop(id(value), None)
         else:
-            self._fresh.update({id(value): value for value in leaves_of(result) if isinstance(value, Tensor)})
+            self._fresh.update({id(value): value for value in tensors_in(result)})
         return result
 
     def _scalar_tensor(self, value: Any, dtype: torch.dtype) -> Tensor:

@@ -61,7 +61,7 @@ class Preflight:
     def watch(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the handler of an op to raise `UnsupportedGradientError` for calls whose gradient has no route."""
         facts = facts_of(op)
-        if facts.is_out or not any(argument.holds_tensors for argument in facts.arguments):
+        if facts.is_out or not facts.takes_tensors:
             return run
         exact = self._exact
         supported_kinds = self._supported_kinds.setdefault(op, set())  # a handler may be wrapped again

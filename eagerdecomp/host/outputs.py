@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ChangedLines", "Outputs", "copied_stdout", "decoded"]
+__all__ = ["ChangedLines", "Outputs", "copied_stdout", "decoded", "write_all"]
 
 #: Maximum number of bytes of an output that are stored.
 KEPT = 1_000_000
@@ -207,7 +207,7 @@ def copied_stdout() -> Iterator[bytearray]:
             while chunk := os.read(source, _CHUNK):
                 if len(copy) <= KEPT:
                     copy.extend(chunk)
-                _write(target, chunk)
+                write_all(target, chunk)
         except OSError:
             pass  # the reader of stdout has closed it, as `head` does; the script gets this error at its next write
         finally:
@@ -228,7 +228,8 @@ def copied_stdout() -> Iterator[bytearray]:
 _PATIENCE = 2.0
 
 
-def _write(descriptor: int, chunk: bytes) -> None:
+def write_all(descriptor: int, chunk: bytes) -> None:
+    """Write bytes to a file descriptor, which may take fewer at a time."""
     while chunk:
         chunk = chunk[os.write(descriptor, chunk) :]
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from eagerdecomp.planner.rule_calls import Footprint, Footprints
 
-__all__ = ["Clauses", "Closure", "Costs", "each_left_out", "without_self_calls"]
+__all__ = ["Clauses", "Closure", "OpCosts", "each_left_out", "without_self_calls"]
 
 #: op -> for each of its calls, the alternative ways. A way is a `Footprint`: op -> number of calls. All its ops must close.
 Clauses: TypeAlias = Mapping[str, Sequence[Sequence[Footprint]]]
@@ -166,7 +166,7 @@ def without_self_calls(clauses: Clauses) -> Clauses:
     }
 
 
-class Costs:
+class OpCosts:
     """Costs of ops and their rules on one op set, in kernel calls, from the recorded footprints.
 
     `of` solves only the part of the graph on which the op depends, a small part of the whole.
@@ -200,7 +200,7 @@ class Costs:
         #: Final costs. Two threads may compute the cost of one op at the same time; their results are equal.
         self._known: dict[str, float] = {op: 0.0 if passes(op) else price(op) for op in supported}
 
-    def priced(self, price: Callable[[str], float]) -> Costs:
+    def priced(self, price: Callable[[str], float]) -> OpCosts:
         """Return the costs of the same rules on the same set with other prices of kernels."""
         return self._with(self._supported, price, self._unrecorded)
 
@@ -234,11 +234,11 @@ class Costs:
             return kernels
         return [kernel for kernel in kernels if kernel not in clauses or op in closure.enabled_by([kernel])]
 
-    def _with(self, supported: frozenset[str], price: Callable[[str], float], unrecorded: Set[str]) -> Costs:
-        return Costs(self._footprints, supported, self._passes, self._without, self._changed, price, unrecorded)
+    def _with(self, supported: frozenset[str], price: Callable[[str], float], unrecorded: Set[str]) -> OpCosts:
+        return OpCosts(self._footprints, supported, self._passes, self._without, self._changed, price, unrecorded)
 
     @functools.cached_property
-    def _hopeful(self) -> Costs:
+    def _hopeful(self) -> OpCosts:
         """The costs if each op closes that has a rule without footprints."""
         return self._with(self._supported | self._unrecorded, lambda op: 0.0, frozenset())
 

@@ -20,7 +20,7 @@ from eagerdecomp.ops.kernel_costs import CostOf
 from eagerdecomp.ops.opset import OpSet, Predicate, core_aten
 from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of, is_composite, reads_data, tensors_in
-from eagerdecomp.planner.closure import Costs
+from eagerdecomp.planner.closure import OpCosts
 from eagerdecomp.planner.rule_calls import is_changed, load_footprints
 from eagerdecomp.rules.error_notes import predicate_holds
 from eagerdecomp.rules.failed_routes import NotOnFakes
@@ -138,7 +138,7 @@ class Planner:
         user: Mapping[OpOverload, Rule],
         ours: Callable[[OpOverload], Sequence[Rule]],
         shipped: Callable[[OpOverload], Iterable[Rule]],
-        costs: Callable[[OpSet], Costs],
+        costs: Callable[[OpSet], OpCosts],
     ) -> None:
         self.backend = backend
         self._user = user
@@ -154,7 +154,7 @@ class Planner:
         self._uint8 = backend.dtypes is None or torch.uint8 in backend.dtypes
 
     @functools.cached_property
-    def _costs(self) -> Costs:
+    def _costs(self) -> OpCosts:
         return self._costs_on(self.backend.ops)
 
     @property
@@ -277,7 +277,7 @@ class Planner:
 
         def rank(rule: Rule) -> tuple[int, int, float]:
             # `closed` is 0 if all recorded calls are closed, 1 if that is unknown, 2 if some are, 3 if none is
-            # (`Costs.rank_of_rule`).
+            # (`OpCosts.rank_of_rule`).
             closed, kernels = costs.rank_of_rule(name, rule.key)
             if rule.source in _LAST_SOURCES:
                 return (closed, 2 + _LAST_SOURCES.index(rule.source), kernels)
@@ -302,7 +302,7 @@ class Planner:
         for size in SIZES:
             costs = by_count.priced(functools.partial(_price, price, size))
 
-            def rank(rule: Rule, costs: Costs = costs) -> tuple[int, int, float]:
+            def rank(rule: Rule, costs: OpCosts = costs) -> tuple[int, int, float]:
                 # A linked rule leaves some calls to the recorded rule of the same source, so both get the same rank.
                 closed, seconds = min(costs.rank_of_rule(name, key) for key in (rule.source, f"{rule.source}-linked"))
                 if rule in ours:
@@ -386,12 +386,12 @@ def _by_size(rules: tuple[Rule, ...], *args: Any, **kwargs: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=16)
-def shipped_costs(ops: OpSet) -> Costs:
+def shipped_costs(ops: OpSet) -> OpCosts:
     """Return the cost of each route on an op set, from the shipped footprints."""
     has_prims = any(op.namespace == "prims" for op in ops)
     without = frozenset() if has_prims else frozenset({"prims", "prims-linked"})
     names = frozenset(map(str, ops))
-    return Costs(load_footprints(), names, is_passthrough_name, without, is_changed, unrecorded=small_ops())
+    return OpCosts(load_footprints(), names, is_passthrough_name, without, is_changed, unrecorded=small_ops())
 
 
 def _holds_core(ops: OpSet) -> bool:

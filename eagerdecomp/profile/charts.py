@@ -39,7 +39,7 @@ _AREA, _SLOT = 280, 17  # total height of all ribbons, and the additional height
 
 
 @dataclass
-class _Place:
+class _Bar:
     """A bar for an op on one side: its top, its height, and how much of the height ribbons use so far."""
 
     op: str
@@ -54,8 +54,8 @@ class _Place:
 class _Drawn:
     """A ribbon between two bars, with its outline as an SVG path."""
 
-    source: _Place
-    target: _Place
+    source: _Bar
+    target: _Bar
     kind: str
     width: float
     path: str
@@ -130,19 +130,17 @@ def _sums(widths: Mapping[tuple[str, str, str], float], end: int) -> dict[str, f
     return sums
 
 
-def _side(order: Sequence[str], sums: Mapping[str, float], total: float, height: float) -> dict[str, _Place]:
+def _side(order: Sequence[str], sums: Mapping[str, float], total: float, height: float) -> dict[str, _Bar]:
     slot = (height - _AREA) / max(1, len(order))
     places, top = {}, 0.0
     for number, op in enumerate(order):
         size = _AREA * sums[op] / total
-        places[op] = _Place(op, number, top + slot / 2, size, sums[op])
+        places[op] = _Bar(op, number, top + slot / 2, size, sums[op])
         top += slot + size
     return places
 
 
-def _ribbons(
-    widths: Mapping[tuple[str, str, str], float], left: Mapping[str, _Place], right: Mapping[str, _Place]
-) -> Iterator[_Drawn]:
+def _ribbons(widths: Mapping[tuple[str, str, str], float], left: Mapping[str, _Bar], right: Mapping[str, _Bar]) -> Iterator[_Drawn]:
     middle = _WIDTH / 2
     starts: dict[tuple[str, str, str], float] = {}
     for way in sorted(widths, key=lambda way: right[way[1]].top):

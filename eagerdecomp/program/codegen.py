@@ -26,7 +26,7 @@ __all__ = ["Hoisted", "generate", "source_of"]
 
 def source_of(program: Program) -> str:
     """Return the Python source to which a program compiles, for display."""
-    return _Writer(program, builtin).source
+    return _SourceWriter(program, builtin).source
 
 
 class Hoisted(NamedTuple):
@@ -53,14 +53,14 @@ def generate(
     program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], kept: Hoisted | None = None
 ) -> Callable[..., Any]:
     """Compile a program to a function of its parameters; kernels and constants are globals of that function only."""
-    writer = _Writer(program, kernel_of, kept)
+    writer = _SourceWriter(program, kernel_of, kept)
     namespace = {**writer.values, **writer.kernels}
     exec(compile(writer.source, f"<program of {program.op}>", "exec"), namespace)
     compiled: Callable[..., Any] = namespace["program"]
     return compiled
 
 
-class _Writer:
+class _SourceWriter:
     """Builds the source of one program, and the values of the global names in it."""
 
     def __init__(

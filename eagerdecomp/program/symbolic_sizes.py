@@ -1,8 +1,8 @@
 """Symbolic sizes: sizes that a rule reads during recording, with an expression of the tensors from which they come.
 
 A rule gets them in place of plain integers. Results of ``+ - * // % /`` become an `Expression` in the program, evaluated at each
-call. If the rule compares a size, uses it as a bool, or needs a plain integer (``range(n)``), this is reported to a `Watch`, and
-becomes a guard.
+call. If the rule compares a size, uses it as a bool, or needs a plain integer (``range(n)``), this is reported to a `SizeWatch`,
+and becomes a guard.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Expression", "TrackedSizes", "TrackedInt", "Watch", "plain", "traced_in"]
+__all__ = ["Expression", "TrackedSizes", "TrackedInt", "SizeWatch", "plain", "traced_in"]
 
 #: operator -> (its Python source, the function that computes it)
 _OPERATORS: dict[str, tuple[str, Callable[..., Any]]] = {
@@ -96,7 +96,7 @@ def _value(operand: Any, value_of: Callable[[Any], Any]) -> Any:
     return operand if isinstance(operand, (int, float)) else value_of(operand)
 
 
-class Watch(Protocol):
+class SizeWatch(Protocol):
     """Receives the facts about sizes on which a rule depends."""
 
     @property
@@ -115,7 +115,7 @@ class TrackedInt:
 
     __slots__ = ("expression", "value", "watch")
 
-    def __init__(self, expression: Expression, value: Any, watch: Watch) -> None:
+    def __init__(self, expression: Expression, value: Any, watch: SizeWatch) -> None:
         self.expression = expression
         self.value = value
         self.watch = watch
@@ -257,9 +257,9 @@ for _name, _compute in _BINARY.items():
 _NEUTRAL = {"+": 0, "*": 1}
 
 
-def _sides(left: Any, right: Any) -> tuple[Watch | None, Any, Any, Any, Any] | None:
+def _sides(left: Any, right: Any) -> tuple[SizeWatch | None, Any, Any, Any, Any] | None:
     """Return the watch of an active recording, both values, and both operands; None if a side is not a number."""
-    watch: Watch | None = None
+    watch: SizeWatch | None = None
     values: list[Any] = []
     operands: list[Any] = []
     for side in (left, right):
@@ -307,10 +307,10 @@ class TrackedSizes(tuple[Any, ...]):
     """The shape of a tensor, with a `TrackedInt` for each size; `leaf` identifies the tensor."""
 
     leaf: Any
-    watch: Watch
+    watch: SizeWatch
 
     @classmethod
-    def of(cls, leaf: Any, shape: tuple[int, ...], watch: Watch) -> TrackedSizes:
+    def of(cls, leaf: Any, shape: tuple[int, ...], watch: SizeWatch) -> TrackedSizes:
         """Return the shape of the tensor that `leaf` identifies."""
         made = cls(TrackedInt(Expression("size", (leaf, dim)), size, watch) for dim, size in enumerate(shape))
         made.leaf, made.watch = leaf, watch

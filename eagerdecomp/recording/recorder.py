@@ -29,7 +29,7 @@ from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import ForwardLines, UserLines, place_in_words
 from eagerdecomp.ops.call_text import tensor_text, value_text
 from eagerdecomp.ops.passthrough import is_passthrough_name
-from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.ops.schema import facts_of, tensors_in
 from eagerdecomp.recording.batches import Batches
 from eagerdecomp.recording.places import ModulePaths
 from eagerdecomp.recording.run_folder import RunWriter
@@ -339,7 +339,7 @@ class ValueRecorder(AmbientMode):
         if not self._saves(op.name, module):
             return None
         assert self._writer is not None
-        size = sum(one.nbytes for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
+        size = sum(one.nbytes for one in tensors_in([*args, *kwargs.values()]))
         if size > self._save_left:
             if self._save_left >= 0:
                 self._writer.add_note(f"tensors of call {self._writer.calls} and later ones were not saved: the limit is reached")

@@ -23,6 +23,7 @@ import torch
 
 from eagerdecomp.errors import FileError
 from eagerdecomp.host.atomic_file import write_bytes
+from eagerdecomp.host.outputs import write_all
 from eagerdecomp.recording.digest import RECORD, TensorDigest, is_whole, unpacked
 
 __all__ = ["Calls", "RecordedCall", "RecordedRun", "RunWriter", "Value", "ranks_of", "read_run"]
@@ -159,7 +160,7 @@ class RunWriter:
     def add_digests(self, records: bytes) -> None:
         """Write packed digests."""
         if self._file is not None:
-            _write(self._digests, records)
+            write_all(self._digests, records)
 
     def add_values(self, values: Sequence[tuple[int, int]]) -> None:
         """Write which values have which digests."""
@@ -175,7 +176,7 @@ class RunWriter:
         """Append a call: its site, the numbers of its tensors' values, and what else there is to say."""
         if self._file is not None:
             rest = f",{_encode(more)[1:]}" if more else "}"
-            _write(self._file, _line(f'{{"call":{self.calls},"site":{site},"values":{values}{rest}'))
+            write_all(self._file, _line(f'{{"call":{self.calls},"site":{site},"values":{values}{rest}'))
         self.calls += 1
 
     def add_note(self, text: str) -> None:
@@ -202,18 +203,13 @@ class RunWriter:
 
     def _add(self, row: Mapping[str, Any]) -> None:
         if self._file is not None:
-            _write(self._file, _line(_encode(row)))
+            write_all(self._file, _line(_encode(row)))
 
 
 def _line(row: str) -> bytes:
     """Return a JSON object as a line, with a checksum of its own, because a row is whole or missing after a crash or Ctrl-C."""
     body = row[:-1].encode()
     return b'%b,"crc":%d}\n' % (body, zlib.crc32(body))
-
-
-def _write(file: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(file, content) :]
 
 
 def _has_no_call(path: Path) -> bool:

@@ -21,7 +21,7 @@ from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.import_path import module_of, object_of
 from eagerdecomp.ops.call_text import describe_call, tensor_text, value_text
 from eagerdecomp.ops.opset_file import op_set_from
-from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.ops.schema import facts_of, tensors_in
 from eagerdecomp.recording.differences import difference_of_calls
 from eagerdecomp.recording.digest import digest_of, flat_values
 from eagerdecomp.recording.places import FORWARD
@@ -75,9 +75,7 @@ def main(path: Path, words: Sequence[str] | None = None) -> int:
     after = {**dict(zip(names, args, strict=False)), **kwargs}
     # Arguments that the op does not write are not compared: they stand on both sides.
     have, want = (
-        replace(
-            observed(results, (), {}), inputs=[one.contiguous() for one in leaves_of([*values.values()]) if isinstance(one, Tensor)]
-        )
+        replace(observed(results, (), {}), inputs=[one.contiguous() for one in tensors_in([*values.values()])])
         for results, values in (
             ([home(one) for one in result], mapped_call(home, (), after)[1]),
             (saved["results"], {**mapped_call(home, (), after)[1], **saved["written"]}),

@@ -21,7 +21,7 @@ from eagerdecomp.eager.observe import Caught, leaves_of, mapped_call
 from eagerdecomp.errors import KernelError, RuleError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.call_text import describe_call
-from eagerdecomp.ops.schema import arguments_of, facts_of
+from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 from eagerdecomp.rules.error_notes import note_call
 from eagerdecomp.rules.rule import Rule, place_of
 
@@ -130,7 +130,7 @@ def checked_kernel(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., 
 
     @functools.wraps(kernel)
     def run(*args: Any, **kwargs: Any) -> Any:
-        tensors = [leaf for leaf in leaves_of([*args, *kwargs.values()]) if isinstance(leaf, Tensor)]
+        tensors = list(tensors_in([*args, *kwargs.values()]))
         plain = all(type(tensor) in PLAIN_TENSORS and _is_plain(tensor) for tensor in tensors)
         expected = expected_of(op, args, kwargs) if plain else None
         try:
@@ -233,7 +233,7 @@ def _memory_fault(expected: Expected | None, args: Sequence[Any], kwargs: Mappin
 
 def _is_among(one: Tensor, values: Any) -> bool:
     """Return whether a tensor shares memory with one of the values."""
-    return any(_is_plain(other) and same_storage(one, other) for other in leaves_of(values) if isinstance(other, Tensor))
+    return any(_is_plain(other) and same_storage(one, other) for other in tensors_in(values))
 
 
 def _written(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any], written: Sequence[Tensor]) -> str:

@@ -195,7 +195,7 @@ class Reads(TorchFunctionMode):
             self._note("dtype", position, tensor, tensor.dtype)
             self._note("rank", position, tensor, tensor.dim())
 
-    # -- sizes (a `sizes.Watch`) -----------------------------------------------------------------------------------------------
+    # -- sizes (a `SizeWatch`) -----------------------------------------------------------------------------------------------
 
     def decided(self, expression: Expression, value: Any) -> None:
         """Add a guard for the value of a size, or of a comparison of sizes, on which the rule branched."""

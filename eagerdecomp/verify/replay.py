@@ -17,7 +17,7 @@ from eagerdecomp.eager.layouts import strides_of_kernel
 from eagerdecomp.eager.observe import Caught, Observed, Strides, copied, is_plain, leaves_of, observe, observed
 from eagerdecomp.errors import KernelError, UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
-from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
+from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, tensors_in
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.symbolic_sizes import plain
@@ -188,7 +188,7 @@ def why_not_compared(planner: Planner, op: OpOverload, args: Sequence[Any], kwar
         return "reads a workspace that the forward op's own kernel alone knows how to write"
     if fake_mode_entered():  # it returns fake results for all arguments, and it rejects some tensors that eager accepts
         return "a FakeTensorMode is entered"
-    tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, torch.Tensor)]
+    tensors = list(tensors_in([*args, *kwargs.values()]))
     if not all(map(is_plain, tensors)):
         return "sparse, nested, quantized, fake or subclassed tensors, or zeros without memory"
     return ""

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.eager.observe import leaves_of, mapped, mapped_call, resolved
+from eagerdecomp.eager.observe import mapped, mapped_call, resolved
 from eagerdecomp.eager.strides import in_order, is_dense, memory_order
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import NAMED_SETS, core_aten, prims
+from eagerdecomp.ops.schema import tensors_in
 from eagerdecomp.rules.rule import Rule
 
 __all__ = ["call_script", "Named", "named_backend", "named_by_spec", "named_device", "reproducer", "resized"]
@@ -351,12 +352,8 @@ def _options(tensor: Tensor) -> str:
 # -- smaller calls ---------------------------------------------------------------------------------------------------------
 
 
-def _tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    return [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
-
-
 def _elements(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    return sum(one.numel() for one in _tensors(args, kwargs))
+    return sum(one.numel() for one in tensors_in([*args, *kwargs.values()]))
 
 
 def _checks_arguments(op: OpOverload) -> bool:
@@ -369,7 +366,7 @@ def _smaller(
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Return a smaller call that fails too. Reduce one size at a time, in all arguments, as long as the call fails."""
     until = time.monotonic() + _SEARCH_SECONDS
-    for size in sorted({size for one in _tensors(args, kwargs) for size in one.shape if size > 1}, reverse=True):
+    for size in sorted({size for one in tensors_in([*args, *kwargs.values()]) for size in one.shape if size > 1}, reverse=True):
         for less in sorted({1, 2, 3, 4, 8, 16, size // 2}):
             if not 0 < less < size or time.monotonic() > until:
                 continue
@@ -401,7 +398,7 @@ def resized(
             return [less if one == size else one for one in value]
         return mapped(value, change)
 
-    given = _tensors(args, kwargs)
+    given = list(tensors_in([*args, *kwargs.values()]))
     distinct = {id(one): one for one in given}.values()
     if len({one.untyped_storage()._cdata for one in distinct}) < len(distinct):
         return None  # do not resize tensors that share memory

@@ -57,7 +57,7 @@ _PLAIN = (Tensor, Parameter)
 _NO_KERNEL_MESSAGES = ("not implemented for", "not supported", "unsupported", "expected scalar type")
 
 
-class _ThreadState(threading.local):
+class _VerifierState(threading.local):
     """Per-thread state of the verifier."""
 
     checking = False  # a verified call is running: its kernels are verified too
@@ -81,7 +81,7 @@ class Verifying:
         self._planner = planner_of(backend, rules)
         # On a device other than the CPU, torch's own kernels are checked too, and results are compared on the CPU.
         self._on_other_device = backend.device_type not in (None, "cpu")
-        self._state = _ThreadState()
+        self._state = _VerifierState()
         self._watched: set[CodeType] = set()  # the code objects of the wrappers
         self._lock = free_in_child(threading.RLock())
         self._checked: Counter[str] = Counter()

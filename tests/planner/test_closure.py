@@ -7,12 +7,12 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.planner.closure import Clauses, Closure, Costs, each_left_out
+from eagerdecomp.planner.closure import Clauses, Closure, OpCosts, each_left_out
 from eagerdecomp.planner.rule_calls import Footprint, Footprints
 
 
-def costs(footprints: Footprints, *supported: str) -> Costs:
-    return Costs(footprints, frozenset(supported), lambda op: op.startswith("prim"))
+def costs(footprints: Footprints, *supported: str) -> OpCosts:
+    return OpCosts(footprints, frozenset(supported), lambda op: op.startswith("prim"))
 
 
 def test_rules_are_ordered_closed_unknown_partly_closed_not_closed() -> None:

@@ -12,7 +12,7 @@ import eagerdecomp as ed
 from eagerdecomp._torch.ops import builtin, op_named, overload
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.ops.passthrough import HOST_OPS, PASSTHROUGH_NAMESPACES, PASSTHROUGH_OPS, is_passthrough_name
-from eagerdecomp.planner.closure import Costs
+from eagerdecomp.planner.closure import OpCosts
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.planner.rule_calls import Footprints, load_footprints
 from eagerdecomp.rules.rule import Rule
@@ -48,7 +48,7 @@ def planner(
         user or {},
         of(ours),
         of(shipped),
-        lambda op_set: Costs(seen or {}, frozenset(map(str, op_set)), is_passthrough_name),
+        lambda op_set: OpCosts(seen or {}, frozenset(map(str, op_set)), is_passthrough_name),
     )
 
 
@@ -170,7 +170,7 @@ def test_fallback_rules_are_created_when_a_call_needs_one() -> None:
         return [CORE, TABLE]
 
     seen = {"aten.silu.default": {"own": ({"aten.mul.Tensor": 9},), "table": ({"aten.mul.Tensor": 1},)}}
-    given = Costs(seen, frozenset(["aten.mul.Tensor"]), is_passthrough_name)
+    given = OpCosts(seen, frozenset(["aten.mul.Tensor"]), is_passthrough_name)
     for user, first in (({}, OWN), ({SILU: USER}, USER)):
         asked.clear()
         rules = Planner(ed.Backend("toy", [MUL]), user, lambda op: [OWN], shipped, lambda op_set: given).decide(SILU).rules
@@ -201,7 +201,7 @@ def test_planners_of_equal_sets_decide_alike_in_any_order_of_queries() -> None:
 
 def test_every_first_rule_of_ours_has_a_route_on_core_aten() -> None:
     ops = ed.core_aten()
-    by_footprints = Costs(load_footprints(), frozenset(map(str, ops)), is_passthrough_name)
+    by_footprints = OpCosts(load_footprints(), frozenset(map(str, ops)), is_passthrough_name)
     firsts = [(str(op), rule.key) for op in map(op_named, load_footprints()) if op is not None for rule in our_rules(op)[:1]]
     assert len(firsts) > 1000
     assert [
@@ -232,6 +232,8 @@ def test_a_decision_is_made_once() -> None:
         asked.append(op)
         return [CORE]
 
-    made = Planner(ed.Backend("toy", [MUL]), {}, lambda op: [], shipped, lambda op_set: Costs({}, frozenset(), is_passthrough_name))
+    made = Planner(
+        ed.Backend("toy", [MUL]), {}, lambda op: [], shipped, lambda op_set: OpCosts({}, frozenset(), is_passthrough_name)
+    )
     assert made.decide(SILU) is made.decide(SILU)
     assert asked == [SILU]

@@ -11,7 +11,7 @@ import torch
 
 import eagerdecomp as ed
 from eagerdecomp.ops.passthrough import is_passthrough_name
-from eagerdecomp.planner.closure import Costs
+from eagerdecomp.planner.closure import OpCosts
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.rules.rule import Rule
 
@@ -35,7 +35,7 @@ def first(costs: Any, size: int, ours: list[Rule], shipped: list[Rule]) -> str:
         {},
         lambda op: ours if op is SILU else [],
         lambda op: shipped if op is SILU else [],
-        lambda op_set: Costs(SEEN, frozenset(map(str, op_set)), is_passthrough_name),
+        lambda op_set: OpCosts(SEEN, frozenset(map(str, op_set)), is_passthrough_name),
     )
     return str(made.decide(SILU).rules[0](torch.empty(size)))
 
@@ -73,7 +73,7 @@ def test_a_choice_by_size_runs_in_the_mode() -> None:
     mode = ed.EagerDecompMode(ed.Backend("toy", ed.core_aten(), costs=growing), cache=ed.ProgramCache())
     planner = mode._runtime.planner
     planner._ours, planner._shipped = lambda op: ways if op is SILU else [], lambda op: []
-    planner._costs_on = lambda op_set: Costs(SEEN, frozenset(map(str, op_set)), is_passthrough_name)
+    planner._costs_on = lambda op_set: OpCosts(SEEN, frozenset(map(str, op_set)), is_passthrough_name)
     for size, expected in ((4, torch.exp), (200_000, torch.nn.functional.silu), (5, torch.exp)):
         x = torch.linspace(-1, 1, size)
         for _ in range(3):

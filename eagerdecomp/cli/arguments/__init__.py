@@ -34,11 +34,11 @@ from . import (
 )
 from .shared import EXIT_CODES, USAGE_ERROR
 
-__all__ = ["DECLARED", "Arguments", "completion_script", "escaped", "own_words", "parse", "parser_of"]
+__all__ = ["DECLARED", "CommandArguments", "completion_script", "escaped", "own_words", "parse", "parser_of"]
 
 
 @dataclass(frozen=True)
-class Arguments:
+class CommandArguments:
     """The arguments of a command.
 
     Attributes:
@@ -57,39 +57,51 @@ class Arguments:
 
 #: Command -> its arguments, in the order of the help.
 DECLARED = {
-    "demo": Arguments("train a small transformer in the mode and in plain eager, and compare the two", demo.configure, demo.EPILOG),
-    "run": Arguments("run a script, with every op decomposed to an op set", run.configure, run.EPILOG, "script"),
-    "report": Arguments(
+    "demo": CommandArguments(
+        "train a small transformer in the mode and in plain eager, and compare the two", demo.configure, demo.EPILOG
+    ),
+    "run": CommandArguments("run a script, with every op decomposed to an op set", run.configure, run.EPILOG, "script"),
+    "report": CommandArguments(
         "write an HTML page about a recorded run: ops, kernels, time, cache misses", report.configure, report.EPILOG
     ),
-    "explain": Arguments("show how one call is decomposed: rules tried, kernels, program", explain.configure, explain.EPILOG),
-    "plan": Arguments("list what each op decomposes into on a set, and which kernels to write next", plan.configure, plan.EPILOG),
-    "trace": Arguments(
+    "explain": CommandArguments(
+        "show how one call is decomposed: rules tried, kernels, program", explain.configure, explain.EPILOG
+    ),
+    "plan": CommandArguments(
+        "list what each op decomposes into on a set, and which kernels to write next", plan.configure, plan.EPILOG
+    ),
+    "trace": CommandArguments(
         "print the ops of a model that reach the backend, forward and backward, as a graph", trace.configure, trace.EPILOG
     ),
-    "blame": Arguments(
+    "blame": CommandArguments(
         "find the first op of a script that differs from eager, and the wrong kernel or rule",
         blame.configure,
         blame.EPILOG,
         "script",
     ),
-    "compare": Arguments("run a script on two backends, and report what differs", compare.configure, compare.EPILOG, "script"),
-    "record": Arguments(
+    "compare": CommandArguments(
+        "run a script on two backends, and report what differs", compare.configure, compare.EPILOG, "script"
+    ),
+    "record": CommandArguments(
         "run a script and record the values of each call, to compare two runs with diff", record.configure, record.EPILOG, "script"
     ),
-    "diff": Arguments("find the first call that differs between two recorded runs", diff.configure, diff.EPILOG),
-    "conformance": Arguments(
+    "diff": CommandArguments("find the first call that differs between two recorded runs", diff.configure, diff.EPILOG),
+    "conformance": CommandArguments(
         "test the kernels of a backend against eager, and list which to write next", conformance.configure, conformance.EPILOG
     ),
-    "scorecard": Arguments(
+    "scorecard": CommandArguments(
         "score a backend: kernels, overloads, OpInfos and models that work, and the change since last time",
         scorecard.configure,
         scorecard.EPILOG,
     ),
-    "opset": Arguments("print the ops of a set, one per line", opset.configure, opset.EPILOG),
-    "bench": Arguments("measure the cost of the mode, or of a backend's kernels (only in a checkout)", bench.configure, rest="all"),
-    "new-backend": Arguments("create a project for a new backend: kernels, tests, CI", new_backend.configure, new_backend.EPILOG),
-    "completion": Arguments(
+    "opset": CommandArguments("print the ops of a set, one per line", opset.configure, opset.EPILOG),
+    "bench": CommandArguments(
+        "measure the cost of the mode, or of a backend's kernels (only in a checkout)", bench.configure, rest="all"
+    ),
+    "new-backend": CommandArguments(
+        "create a project for a new backend: kernels, tests, CI", new_backend.configure, new_backend.EPILOG
+    ),
+    "completion": CommandArguments(
         "print a script that completes commands and options in a shell", completion.configure, completion.EPILOG
     ),
 }

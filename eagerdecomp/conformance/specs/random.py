@@ -15,7 +15,8 @@ from eagerdecomp.conformance.memory import copy_arguments, to_cpu
 from eagerdecomp.conformance.samples import COMPLEX, FLOATS, INTEGERS, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Fault, Property, Skip, Spec, TestedKernel
 from eagerdecomp.conformance.spec_arguments import factory_options, wrong
-from eagerdecomp.eager.observe import leaves_of, observe
+from eagerdecomp.eager.observe import observe
+from eagerdecomp.ops.schema import tensors_in
 
 __all__ = ["SPECS"]
 
@@ -120,7 +121,7 @@ def _seed(draws: Callable[[Draw], Call]) -> Callable[[TestedKernel, Spec, Draw],
 
 
 def _bits_of(result: Any) -> list[Any]:
-    leaves = [leaf for leaf in leaves_of(result) if isinstance(leaf, Tensor)]
+    leaves = list(tensors_in(result))
     return [(torch.view_as_real(leaf) if leaf.is_complex() else leaf).tolist() for leaf in leaves]
 
 

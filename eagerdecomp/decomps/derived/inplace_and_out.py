@@ -435,7 +435,7 @@ def _factory_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
     settled, quirks = settled_by_out(op, variant), out_quirks(op)
-    quiet = quirks.keeps_shape or not any(arg.holds_tensors for arg in facts_of(variant).arguments)
+    quiet = quirks.keeps_shape or not facts_of(variant).takes_tensors
 
     def run(*args: Any, **kwargs: Any) -> Any:
         target = kwargs.pop(name)

@@ -72,7 +72,7 @@ LINEAR, CUBIC, LANCZOS = _Filter(1, _triangle), _Filter(2, _keys), _Filter(3, _l
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _FilteredAxis:
     """A dimension resized from `size` to `count` elements, with eager's constants for it, rounded as in eager."""
 
     size: int
@@ -91,18 +91,18 @@ class _Axis:
         return min(widest, 2 * math.ceil(self.support) + 1)
 
 
-def _axis(filtered: _Filter, size: int, count: int, align_corners: bool, scale: float | None, dtype: torch.dtype) -> _Axis:
+def _axis(filtered: _Filter, size: int, count: int, align_corners: bool, scale: float | None, dtype: torch.dtype) -> _FilteredAxis:
     ratio = rounded(ratio_of(size, count, align_corners, scale), dtype)
     shrink = max(ratio, 1.0)
-    return _Axis(size, count, ratio, rounded(filtered.reach * shrink, dtype), rounded(1 / shrink, dtype))
+    return _FilteredAxis(size, count, ratio, rounded(filtered.reach * shrink, dtype), rounded(1 / shrink, dtype))
 
 
-def _centres(axis: _Axis, like: Tensor) -> Tensor:
+def _centres(axis: _FilteredAxis, like: Tensor) -> Tensor:
     halves = aten.arange.start_step(0.5, axis.count, 1, dtype=wide_of(like.dtype), device=like.device)
     return aten.mul.Scalar(halves, axis.ratio)  # type: ignore[no-any-return]
 
 
-def _windows(filtered: _Filter, axis: _Axis, like: Tensor) -> tuple[Tensor, Tensor]:
+def _windows(filtered: _Filter, axis: _FilteredAxis, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return index and weights of the taps, [taps, count]. A tap outside its window has index `size` and weight 0."""
     options = {"dtype": like.dtype, "device": like.device}
     centres = in_type(_centres(axis, like), like.dtype)
@@ -115,7 +115,7 @@ def _windows(filtered: _Filter, axis: _Axis, like: Tensor) -> tuple[Tensor, Tens
     return aten._to_copy.default(aten.where.self(inside, places, outside), dtype=torch.int64), weights
 
 
-def _normalized(filtered: _Filter, distances: Tensor, axis: _Axis, inside: Tensor | None) -> Tensor:
+def _normalized(filtered: _Filter, distances: Tensor, axis: _FilteredAxis, inside: Tensor | None) -> Tensor:
     """Return the normalized weights of distances, [taps, count]."""
     if axis.shrunk != 1.0:
         distances = aten.mul.Scalar(distances, axis.shrunk)
@@ -128,7 +128,7 @@ def _normalized(filtered: _Filter, distances: Tensor, axis: _Axis, inside: Tenso
     return aten.div.Tensor(weights, aten.where.self(aten.eq.Scalar(total, 0), one, total))  # type: ignore[no-any-return]
 
 
-def _matrix(filtered: _Filter, axis: _Axis, like: Tensor) -> Tensor:
+def _matrix(filtered: _Filter, axis: _FilteredAxis, like: Tensor) -> Tensor:
     """Return the weight of each input element in each output element, [count, size]."""
     places = aten.arange.start_step(0.5, axis.size, 1, dtype=wide_of(like.dtype), device=like.device)
     distances = aten.sub.Tensor(aten.unsqueeze.default(places, 1), _centres(axis, like))

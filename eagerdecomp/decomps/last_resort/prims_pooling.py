@@ -42,7 +42,7 @@ def _summed(x: Tensor, dim: int, starts: Tensor, ends: Tensor, size: int, *, tra
     return aten.sum.dim_IntList(values, [dim + 1], dtype=whole)  # type: ignore[no-any-return]
 
 
-class _Pool:
+class _AveragePool:
     """The windows of average pooling with fixed stride, per dimension. Creating one declines sizes that eager refuses."""
 
     def __init__(self, x: Tensor, options: Sequence[Sequence[int]], dims: int, ceil_mode: bool) -> None:
@@ -88,7 +88,7 @@ def _average(dims: int) -> Callable[..., Any]:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Any:
-        pool = _Pool(self, (kernel_size, stride, padding), dims, ceil_mode)
+        pool = _AveragePool(self, (kernel_size, stride, padding), dims, ceil_mode)
         if not self.numel():
             return aten.empty.memory_format([*self.shape[:-dims], *pool.counts], dtype=self.dtype, device=self.device)
         found = aten._to_copy.default(self, dtype=torch.float32) if self.dtype in HALF else self
@@ -110,7 +110,7 @@ def _average_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Any:
-    pool = _Pool(self, (kernel_size, stride, padding), 2, ceil_mode)
+    pool = _AveragePool(self, (kernel_size, stride, padding), 2, ceil_mode)
     if not is_pooled(grad_output, self, pool.windows, ceil_mode):
         return NotImplemented
     if not self.numel():

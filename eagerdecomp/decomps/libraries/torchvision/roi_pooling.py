@@ -110,7 +110,7 @@ def _boxes(rois: Tensor, how: _Pooling) -> _Boxes:
     return _Boxes(y, x, height, width, aten.div.Scalar(height, how.bins[0]), aten.div.Scalar(width, how.bins[1]))
 
 
-class _Axis(NamedTuple):
+class _SamplePixels(NamedTuple):
     """The two pixels next to each sample along one dimension and their weights, [K, P, 2 * samples].
 
     `near` marks the samples that are inside the image or at most one pixel outside.
@@ -121,7 +121,7 @@ class _Axis(NamedTuple):
     near: Tensor
 
 
-def _axis(start: Tensor, bin_size: Tensor, bins: int, samples: int, size: int) -> _Axis:
+def _axis(start: Tensor, bin_size: Tensor, bins: int, samples: int, size: int) -> _SamplePixels:
     dtype, device, count = start.dtype, start.device, start.shape[0]
     start, bin_size = (aten.view.default(one, [-1, 1, 1]) for one in (start, bin_size))
     number = aten.view.default(aten.arange.start_step(0, bins, 1, dtype=dtype, device=device), [1, -1, 1])
@@ -137,7 +137,7 @@ def _axis(start: Tensor, bin_size: Tensor, bins: int, samples: int, size: int) -
     weight = aten.stack.default([aten.rsub.Scalar(above, 1), above], 3)
     near = aten.expand.default(aten.unsqueeze.default(near, 3), [-1, -1, -1, 2])
     shape = [count, bins, 2 * samples]
-    return _Axis(aten.view.default(both, shape), aten.view.default(weight, shape), aten.reshape.default(near, shape))
+    return _SamplePixels(aten.view.default(both, shape), aten.view.default(weight, shape), aten.reshape.default(near, shape))
 
 
 def _outer(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
