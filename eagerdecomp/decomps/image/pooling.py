@@ -87,6 +87,8 @@ def _gradient_by_places(grad: Tensor, x: Tensor, indices: Tensor, dims: int) -> 
 def _adaptive_max_pool(dims: int) -> Callable[..., Any]:
     def run(self: Tensor, output_size: list[int]) -> Any:
         sizes = self.shape[-dims:]
+        if 0 in self.shape[1:]:
+            return NotImplemented  # only the first dimension may be empty, be it the batch or the channels
         if not self.numel() or not all(output_size):
             values, indices = _nothing(self, output_size)
         elif all(size % count == 0 for size, count in zip(sizes, output_size, strict=True)):
@@ -185,6 +187,8 @@ def _fractional_max_pool(dims: int) -> Callable[..., Any]:
         spans = zip(sizes, kernel_size, output_size, strict=True)
         if any(count + kernel - (dims == 2) > size for size, kernel, count in spans):
             return NotImplemented  # the kernel for volumes refuses windows that just fit
+        if 0 in self.shape[1:]:
+            return NotImplemented  # only the first dimension may be empty, be it the batch or the channels
         if random_samples.size(0) < batch or list(random_samples.shape[1:]) != [self.size(-dims - 1), dims]:
             return NotImplemented
         if min(kernel_size) < 1:
