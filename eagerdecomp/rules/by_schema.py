@@ -7,15 +7,14 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from eagerdecomp._torch.ops import op_called
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
-__all__ = ["by_schema"]
+__all__ = ["with_named_arguments"]
 
 
-def by_schema(name: str, run: Callable[[Any], Any]) -> Callable[..., Any]:
+def with_named_arguments(op: OpOverload, run: Callable[[Any], Any]) -> Callable[..., Any]:
     """Return the function of a rule of an op: call `run` with an object that has all arguments as attributes, with defaults."""
-    op = op_called(name)
 
     @functools.wraps(run)
     def called(*args: Any, **kwargs: Any) -> Any:

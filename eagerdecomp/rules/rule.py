@@ -14,6 +14,7 @@ from eagerdecomp.eager.layouts import Wanted, layout_of
 from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.errors import RuleError
 from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.rules.by_schema import with_named_arguments
 from eagerdecomp.rules.compute import CAST, Compute, computed
 from eagerdecomp.rules.link import Linkable, RunnerOf, link, link_with_rest
 from eagerdecomp.rules.restride import laying, with_eager_strides
@@ -272,6 +273,7 @@ def make_rule(
     operands: tuple[int, ...] = (0,),
     promotes: bool = False,
     recorded: bool = False,
+    by_schema: bool = False,
     effects: bool | Callable[..., bool] = False,
     keeps_lazy_bits: bool = False,
     whole: bool = False,
@@ -279,6 +281,8 @@ def make_rule(
     source: str = "own",
 ) -> Rule:
     """Return a rule of this library without adding it to a table; see `rule` for the arguments."""
+    if by_schema:
+        fn, recorded = with_named_arguments(op, fn), True
     layout = layout_of(op) if source != "sparse" else None
     how = Compute(compute, operands, promotes, layout[0] if layout is not None else None) if compute is not None else None
     if recorded and layout is not None and how is None:
@@ -306,6 +310,7 @@ def rule(*ops: OpOverload | str, **options: Any) -> Callable[[_F], _F]:
             - ``recorded=True``: for a function that does more than call overloads (tensor operators, functions of `torch`), or
               that is long. Its calls are recorded as a program, once per key. Without it the function is linked: its overloads are
               bound to kernels once.
+            - ``by_schema=True``: for a recorded function of one object, which has all arguments of the op as attributes.
             - ``effects``, ``keeps_lazy_bits``, ``whole``, ``takes_sparse``: see `Rule`.
             - ``source``: ``"own"`` (default); ``"prims"`` for sets that contain prims, tried last; ``"small"`` for sets that lack
               ops of Core ATen; ``"sparse"`` for calls with a sparse tensor only.

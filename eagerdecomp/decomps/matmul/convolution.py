@@ -256,15 +256,8 @@ def _convolution(*args: Any) -> Any:
 
 
 @rule("aten.mkldnn_convolution.default", recorded=True)
-def _mkldnn(
-    self: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Any:
+def _mkldnn(self: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+    padding, stride, dilation, groups = geometry
     return aten.convolution.default(self, weight, bias, stride, padding, dilation, False, [0] * (self.dim() - 2), groups)
 
 
@@ -273,84 +266,34 @@ def _mkldnn(
     "aten.slow_conv_dilated3d.default",
     "aten._slow_conv2d_forward.default",
     "aten.slow_conv3d_forward.default",
-    recorded=True,
+    "aten.slow_conv_transpose2d.default",
+    "aten.slow_conv_transpose3d.default",
+    by_schema=True,
 )
-def _slow(
-    self: Tensor,
-    weight: Tensor,
-    kernel_size: Sequence[int],
-    bias: Tensor | None = None,
-    stride: Sequence[int] = (1,),
-    padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-) -> Any:
-    return _plain(self, weight, bias, stride, padding, dilation, False, (0,))
-
-
-@rule("aten.slow_conv_transpose2d.default", "aten.slow_conv_transpose3d.default", recorded=True)
-def _slow_transposed(
-    self: Tensor,
-    weight: Tensor,
-    kernel_size: Sequence[int],
-    bias: Tensor | None = None,
-    stride: Sequence[int] = (1,),
-    padding: Sequence[int] = (0,),
-    output_padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-) -> Any:
-    return _plain(self, weight, bias, stride, padding, dilation, True, output_padding)
-
-
-def _plain(
-    self: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-) -> Any:
+def _slow(call: Any) -> Any:
     """Convolve with one group; accept an image without a batch dimension too."""
-    dims = weight.dim() - 2
-    alone = self.dim() == dims + 1
-    images = aten.unsqueeze.default(self, 0) if alone else self
-    lists = [_per_dim(given, dims) for given in (stride, padding, dilation, output_padding)]
-    result = aten.convolution.default(images, weight, bias, *lists[:3], transposed, lists[3], 1)
+    dims, transposed = call.weight.dim() - 2, hasattr(call, "output_padding")
+    alone = call.self.dim() == dims + 1
+    images = aten.unsqueeze.default(call.self, 0) if alone else call.self
+    stride, padding = _per_dim(call.stride, dims), _per_dim(call.padding, dims)
+    dilation, beyond = _per_dim(getattr(call, "dilation", [1]), dims), _per_dim(getattr(call, "output_padding", [0]), dims)
+    result = aten.convolution.default(images, call.weight, call.bias, stride, padding, dilation, transposed, beyond, 1)
     # In two dimensions, the transposed kernel keeps the batch dimension that it inserted.
     return aten.squeeze.dim(result, 0) if alone and not (transposed and dims == 2) else result
 
 
 @rule("aten._slow_conv2d_backward.output_mask", recorded=True)
-def _slow_backward(
-    grad_output: Tensor,
-    self: Tensor,
-    weight: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    output_mask: Sequence[bool],
-) -> Any:
-    gradients = aten.convolution_backward.default(
-        grad_output, self, weight, None, stride, padding, [1, 1], False, [0, 0], 1, output_mask
-    )
+def _slow_backward(*args: Any) -> Any:
+    operands, (_, stride, padding, output_mask) = args[:3], args[3:]
+    gradients = aten.convolution_backward.default(*operands, None, stride, padding, [1, 1], False, [0, 0], 1, output_mask)
     # oneDNN's kernel also returns the gradient of the weight whenever that of the bias is requested.
     return tuple(gradient if asked else None for gradient, asked in zip(gradients, output_mask, strict=True))
 
 
 @rule("aten._slow_conv2d_backward.grad_input", recorded=True)
-def _slow_backward_into(
-    grad_output: Tensor,
-    self: Tensor,
-    weight: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    **targets: Tensor,
-) -> Any:
-    found = aten._slow_conv2d_backward.output_mask(grad_output, self, weight, kernel_size, stride, padding, [True] * 3)
-    given = (grad_output, self, weight)
-    return tuple(write_out(target, one, given) for target, one in zip(targets.values(), found, strict=True))
+def _slow_backward_into(*args: Any, **targets: Tensor) -> Any:
+    found = aten._slow_conv2d_backward.output_mask(*args, [True] * 3)
+    return tuple(write_out(target, one, args[:3]) for target, one in zip(targets.values(), found, strict=True))
 
 
 @rule("aten._conv_depthwise2d.default", "aten.conv_depthwise3d.default")

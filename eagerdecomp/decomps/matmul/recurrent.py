@@ -113,27 +113,13 @@ def _projected(rows: Tensor, weight: Tensor, b_ih: Tensor, b_hh: Tensor, has_bia
 
 
 def _lstm_layer(
-    input: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor,
-    b_hh: Tensor,
-    hx: Tensor,
-    cx: Tensor,
-    reverse: bool,
-    batch_sizes: Sequence[int],
-    mode: int,
-    hidden_size: int,
-    num_layers: int,
-    has_biases: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    train: bool,
+    input: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, hx: Tensor, cx: Tensor, *options: Any
 ) -> Any:
     """Map ``[T, B, I]`` and states ``[B, H]`` or ``[1, B, H]`` to output ``[T, B, H]``, last states, and a workspace.
 
     The backward rule does not read the workspace.
     """
+    reverse, batch_sizes, mode, hidden_size, _, has_biases, *_ = options
     if mode != _LSTM or batch_sizes:
         return NotImplemented
     steps, batch = input.shape[0], input.shape[1]
@@ -172,34 +158,13 @@ def _cells(first: Tensor, forget_gates: Sequence[Tensor], added: Sequence[Tensor
 
 
 def _lstm_layer_backward(
-    input: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor,
-    b_hh: Tensor,
-    hx: Tensor,
-    cx: Tensor,
-    output: Tensor,
-    hy: Tensor,
-    cy: Tensor,
-    grad_output: Tensor | None,
-    grad_hy: Tensor | None,
-    grad_cy: Tensor | None,
-    reverse: bool,
-    mode: int,
-    hidden_size: int,
-    num_layers: int,
-    has_biases: bool,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: Sequence[int],
-    batch_first: bool,
-    workspace: Tensor,
+    input: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, hx: Tensor, cx: Tensor, *rest: Any
 ) -> Any:
     """Return the gradients of input, both weights, both biases and both states.
 
     The gates are recomputed from input and output, so forward may have run in a kernel or in `_lstm_layer`.
     """
+    output, _, _, grad_output, grad_hy, grad_cy, reverse, mode, hidden_size, _, has_biases, _, _, batch_sizes, *_ = rest
     if mode != _LSTM or batch_sizes:
         return NotImplemented
     steps, batch = input.shape[0], input.shape[1]

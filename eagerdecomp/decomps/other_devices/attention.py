@@ -26,7 +26,6 @@ from torch import Tensor
 from eagerdecomp.decomps.math.attention_heads import as_rows, largest_block, scaling_of, with_strides_of
 from eagerdecomp.decomps.math.philox import philox_uniform
 from eagerdecomp.eager.promotion import in_type, number_like, wide_type, widened
-from eagerdecomp.rules.by_schema import by_schema
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -263,7 +262,7 @@ def _with_strides_of(x: Tensor, like: Tensor) -> Any:
 
 # -- what the ops share --------------------------------------------------------------------------------------------------------
 #
-# Their rules get the op's arguments by the names that its schema gives them (`by_schema`).
+# Their rules get the op's arguments by the names that its schema gives them (``by_schema``).
 
 
 def _of_batch(x: Tensor) -> Any:
@@ -315,6 +314,7 @@ def _descaled(x: Tensor, scale: Tensor | None) -> Tensor:
     return aten._to_copy.default(wide, dtype=torch.bfloat16)  # type: ignore[no-any-return]
 
 
+@rule("aten._scaled_dot_product_flash_attention.default", by_schema=True)
 def _flash(call: Any) -> Any:
     """Compute attention. The causal mask is aligned at the lower right if lengths differ, as in FlashAttention-2."""
     seeds = _seeds(call.dropout_p, call.query)
@@ -331,12 +331,14 @@ def _flash(call: Any) -> Any:
     )
 
 
+@rule("aten._scaled_dot_product_flash_attention.quantized", by_schema=True)
 def _flash_quantized(call: Any) -> Any:
     call.query, call.key = _descaled(call.query, call.q_descale), _descaled(call.key, call.k_descale)
     call.value = _descaled(call.value, call.v_descale)
     return _flash(call)
 
 
+@rule("aten._scaled_dot_product_flash_attention_backward.default", by_schema=True)
 def _flash_backward(call: Any) -> Any:
     if call.grad_out is None:  # autograd's undefined gradient
         return None, None, None
@@ -400,6 +402,7 @@ def _repacked(x: Tensor, like: Tensor) -> Any:
     return with_strides_of(aten.view.default(turned, list(like.shape)), like)
 
 
+@rule("aten._flash_attention_forward.default", by_schema=True)
 def _flash_forward(call: Any) -> Any:
     """Compute attention of ``[B, L, H, D]``, or of ``[total, H, D]`` with sequence offsets.
 
@@ -425,6 +428,7 @@ def _flash_forward(call: Any) -> Any:
     return _repacked(out, call.query), logsumexp, *_flash_state(*seeds), empty
 
 
+@rule("aten._flash_attention_forward.quantized", by_schema=True)
 def _flash_forward_quantized(call: Any) -> Any:
     """Multiply float8 operands by their scales, then compute attention.
 
@@ -439,6 +443,7 @@ def _flash_forward_quantized(call: Any) -> Any:
     return _flash_forward(call)
 
 
+@rule("aten._flash_attention_forward_no_dropout_inplace.default", by_schema=True)
 def _flash_forward_into(call: Any) -> Any:
     """Write the attention output into `out` and return the log-sum-exp."""
     found, logsumexp, *_ = _flash_forward(call)
@@ -446,6 +451,7 @@ def _flash_forward_into(call: Any) -> Any:
     return logsumexp
 
 
+@rule("aten._flash_attention_backward.default", by_schema=True)
 def _flash_packed_backward(call: Any) -> Any:
     if call.grad_out is None:  # autograd's undefined gradient
         return None, None, None
@@ -477,6 +483,7 @@ def _aligned(x: Tensor) -> Any:
     return x if last % 16 == 0 else aten.slice.Tensor(aten.constant_pad_nd.default(x, [0, -last % 16]), -1, 0, last)
 
 
+@rule("aten._scaled_dot_product_efficient_attention.default", by_schema=True)
 def _efficient(call: Any) -> Any:
     seeds = _seeds(call.dropout_p, call.query)
     out, logsumexp = _forward(_dense(call, *seeds))
@@ -489,6 +496,7 @@ def _heads_inside(x: Tensor, like: Tensor) -> Any:
     return aten.permute.default(aten.clone.default(turned, memory_format=torch.contiguous_format), [0, 2, 1, 3])
 
 
+@rule("aten._scaled_dot_product_efficient_attention_backward.default", by_schema=True)
 def _efficient_backward(call: Any) -> Any:
     if call.grad_out_ is None:
         return None, None, None, None
@@ -506,6 +514,7 @@ def _efficient_seen(call: Any, used: Tensor | None = None) -> _Seen:
     return _seen_in_sequences(call, call.cu_seqlens_q, call.cu_seqlens_k, used, seen)
 
 
+@rule("aten._efficient_attention_forward.default", by_schema=True)
 def _efficient_forward(call: Any) -> Any:
     """Compute attention of ``[B, L, H, D]``, or of ``[1, total, H, D]`` with sequence offsets."""
     if call.bias is not None and call.cu_seqlens_q is not None:
@@ -540,6 +549,7 @@ def _together(logsumexp: Tensor, cu_seqlens: Tensor, total: int) -> Any:
     return aten.unsqueeze.default(aten.permute.default(found, [1, 0]), 0)
 
 
+@rule("aten._efficient_attention_backward.default", by_schema=True)
 def _efficient_packed_backward(call: Any) -> Any:
     if call.grad_out_ is None:
         return None, None, None, None
@@ -558,11 +568,13 @@ def _efficient_packed_backward(call: Any) -> Any:
 # -- cuDNN's, and the one that a device overrides -----------------------------------------------------------------------------
 
 
+@rule("aten._scaled_dot_product_cudnn_attention.default", by_schema=True)
 def _cudnn(call: Any) -> Any:
     out, logsumexp, *rest = _overrideable(call)
     return out, aten.unsqueeze.default(logsumexp, -1), *rest
 
 
+@rule("aten._scaled_dot_product_cudnn_attention_backward.default", by_schema=True)
 def _cudnn_backward(call: Any) -> Any:
     if call.grad_out is None:
         return None, None, None
@@ -581,6 +593,11 @@ def _of_batches(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return of_batches
 
 
+rule("aten._cudnn_attention_forward.default", by_schema=True)(_of_batches(_cudnn))
+rule("aten._cudnn_attention_backward.default", by_schema=True)(_of_batches(_cudnn_backward))
+
+
+@rule("aten._cudnn_attention_forward_no_dropout_inplace.default", by_schema=True)
 def _cudnn_forward_into(call: Any) -> Any:
     """Compute attention of concatenated sequences like flash attention, but aligned at the first query and key."""
     if call.cum_seq_k is None or getattr(call, "block_table", None) is not None:
@@ -592,6 +609,7 @@ def _cudnn_forward_into(call: Any) -> Any:
     return aten.view.default(logsumexp, list(logsumexp.shape[1:]))
 
 
+@rule("aten._scaled_dot_product_fused_attention_overrideable.default", by_schema=True)
 def _overrideable(call: Any) -> Any:
     """Compute attention of ``[B, H, L, D]`` or ``[H, L, D]``."""
     seeds = _seeds(call.dropout_p, call.query)
@@ -601,6 +619,7 @@ def _overrideable(call: Any) -> Any:
     return _with_strides_of(out, call.query), logsumexp, None, None, call.query.size(-2), call.key.size(-2), *seeds, None
 
 
+@rule("aten._scaled_dot_product_fused_attention_overrideable_backward.default", by_schema=True)
 def _overrideable_backward(call: Any) -> Any:
     if call.grad_out is None:
         return None, None, None, None
@@ -611,29 +630,6 @@ def _overrideable_backward(call: Any) -> Any:
     problem = _dense(call, call.philox_seed, call.philox_offset)
     *grads, of_bias = _backward(problem, _of_batch(call.grad_out), _of_batch(call.out), call.logsumexp, of_bias=True)
     return *_like_operands(grads, call, shaped), of_bias
-
-
-for _name, _rule in {
-    "_scaled_dot_product_flash_attention.default": _flash,
-    "_scaled_dot_product_flash_attention.quantized": _flash_quantized,
-    "_scaled_dot_product_flash_attention_backward.default": _flash_backward,
-    "_flash_attention_forward.default": _flash_forward,
-    "_flash_attention_forward.quantized": _flash_forward_quantized,
-    "_flash_attention_forward_no_dropout_inplace.default": _flash_forward_into,
-    "_flash_attention_backward.default": _flash_packed_backward,
-    "_scaled_dot_product_efficient_attention.default": _efficient,
-    "_scaled_dot_product_efficient_attention_backward.default": _efficient_backward,
-    "_efficient_attention_forward.default": _efficient_forward,
-    "_efficient_attention_backward.default": _efficient_packed_backward,
-    "_scaled_dot_product_cudnn_attention.default": _cudnn,
-    "_scaled_dot_product_cudnn_attention_backward.default": _cudnn_backward,
-    "_cudnn_attention_forward.default": _of_batches(_cudnn),
-    "_cudnn_attention_forward_no_dropout_inplace.default": _cudnn_forward_into,
-    "_cudnn_attention_backward.default": _of_batches(_cudnn_backward),
-    "_scaled_dot_product_fused_attention_overrideable.default": _overrideable,
-    "_scaled_dot_product_fused_attention_overrideable_backward.default": _overrideable_backward,
-}.items():
-    rule(f"aten.{_name}", recorded=True)(by_schema(f"aten.{_name}", _rule))
 
 
 @rule("aten._triton_scaled_dot_attention.default", recorded=True)

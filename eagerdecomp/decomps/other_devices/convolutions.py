@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.rules.by_schema import by_schema
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -61,4 +60,4 @@ for _name, _rule in {
     "mps_convolution_backward": _backward,
     "mps_convolution_transpose_backward": _transposed_backward,
 }.items():
-    rule(f"aten.{_name}.default", recorded=True)(by_schema(f"aten.{_name}.default", _rule))
+    rule(f"aten.{_name}.default", by_schema=True)(_rule)

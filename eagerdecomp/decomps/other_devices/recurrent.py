@@ -20,7 +20,6 @@ from torch import Tensor
 from eagerdecomp.decomps.math.philox import philox_uniform
 from eagerdecomp.decomps.matmul.rnn_cells import gru_cell, gru_cell_backward, lstm_cell
 from eagerdecomp.eager.promotion import in_type, wide_type, widened
-from eagerdecomp.rules.by_schema import by_schema
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -370,18 +369,15 @@ def _layers(call: Any) -> _Layers:
     )
 
 
+@rule("aten._cudnn_rnn.default", "aten.miopen_rnn.default", by_schema=True)
 def _rnn(call: Any) -> Any:
     return _forward(_layers(call), call.input, getattr(call, "weight_buf", None), call.hx, call.cx)
 
 
+@rule("aten._cudnn_rnn_backward.default", "aten.miopen_rnn_backward.default", by_schema=True)
 def _rnn_backward(call: Any) -> Any:
     grads = call.grad_output, call.grad_hy, call.grad_cy
     return _backward(_layers(call), call.input, call.hx, call.cx, *grads, call.reserve, call.output_mask)
-
-
-for _name in ("_cudnn_rnn", "miopen_rnn"):
-    rule(f"aten.{_name}.default", recorded=True)(by_schema(f"aten.{_name}.default", _rnn))
-    rule(f"aten.{_name}_backward.default", recorded=True)(by_schema(f"aten.{_name}_backward.default", _rnn_backward))
 
 
 @rule("aten._cudnn_rnn_flatten_weight.default", recorded=True)

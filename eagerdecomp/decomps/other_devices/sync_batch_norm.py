@@ -43,18 +43,9 @@ def _elemt(input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tens
 
 
 @rule("aten.batch_norm_gather_stats.default", recorded=True)
-def _gather(
-    input: Tensor,
-    mean: Tensor,
-    invstd: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    momentum: float,
-    eps: float,
-    count: int,
-) -> Any:
-    counts = aten.full.default([mean.size(0)], count, dtype=mean.dtype, device=mean.device)
-    return _gather_with_counts(input, mean, invstd, running_mean, running_var, momentum, eps, counts)
+def _gather(input: Tensor, mean: Tensor, *rest: Any) -> Any:
+    counts = aten.full.default([mean.size(0)], rest[-1], dtype=mean.dtype, device=mean.device)
+    return aten.batch_norm_gather_stats_with_counts.default(input, mean, *rest[:-1], counts)
 
 
 @rule("aten.batch_norm_gather_stats_with_counts.default", recorded=True)

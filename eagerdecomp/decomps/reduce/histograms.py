@@ -85,27 +85,13 @@ def _counted(points: Tensor, edges: Sequence[Tensor], weight: Tensor | None, den
 
 
 @rule("aten._histogramdd_bin_edges.default", recorded=True)
-def _bin_edges(
-    self: Tensor,
-    bins: Sequence[int],
-    *,
-    range: Sequence[float] | None = None,
-    weight: Tensor | None = None,
-    density: bool = False,
-) -> Any:
+def _bin_edges(self: Tensor, bins: Sequence[int], *, range: Sequence[float] | None = None, **rest: Any) -> Any:
     return _edges(self, bins, range)
 
 
 @rule("aten._histogramdd_from_bin_cts.default", recorded=True)
-def _from_counts(
-    self: Tensor,
-    bins: Sequence[int],
-    *,
-    range: Sequence[float] | None = None,
-    weight: Tensor | None = None,
-    density: bool = False,
-) -> Any:
-    return _counted(self, _edges(self, bins, range), weight, density)
+def _from_counts(self: Tensor, bins: Sequence[int], *, range: Sequence[float] | None = None, **rest: Any) -> Any:
+    return _from_tensors(self, _edges(self, bins, range), **rest)
 
 
 @rule("aten._histogramdd_from_bin_tensors.default", recorded=True)

@@ -91,23 +91,13 @@ def _segments(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis
 
 @rule("aten.segment_reduce.default")
 def _checked_segment_reduce(
-    data: Tensor,
-    reduce: str,
-    *,
-    lengths: Tensor | None = None,
-    indices: Tensor | None = None,
-    offsets: Tensor | None = None,
-    axis: int = 0,
-    unsafe: bool = False,
-    initial: Any = None,
+    data: Tensor, reduce: str, *, lengths: Any = None, offsets: Any = None, axis: int = 0, unsafe: bool = False, **rest: Any
 ) -> Any:
     if not unsafe and offsets is None and lengths is not None:
         sums = aten.sum.dim_IntList(lengths, [-1])
         if READ(aten.amin.default(lengths)) <= -1 or READ(aten.any.default(aten.ne.Scalar(sums, data.size(axis)))):
             return NotImplemented
-    return aten.segment_reduce.default(
-        data, reduce, lengths=lengths, indices=indices, offsets=offsets, axis=axis, unsafe=True, initial=initial
-    )
+    return aten.segment_reduce.default(data, reduce, lengths=lengths, offsets=offsets, axis=axis, unsafe=True, **rest)
 
 
 @rule("aten.segment_reduce.default", recorded=True)

@@ -17,7 +17,6 @@ from torch import Tensor
 from eagerdecomp.decomps.math.interpolation import rounded
 from eagerdecomp.eager.promotion import in_type, number_like, widened
 from eagerdecomp.eager.verdict import Declined
-from eagerdecomp.rules.by_schema import by_schema
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import wide_float
 
@@ -308,6 +307,5 @@ def _in_place(call: Any) -> Any:
     return output, mask
 
 
-for _name, _rule in (("", _in_place), ("_functional", _functional)):
-    _op = f"aten._fused_moving_avg_obs_fq_helper{_name}.default"
-    rule(_op, recorded=True)(by_schema(_op, _rule))
+rule("aten._fused_moving_avg_obs_fq_helper.default", by_schema=True)(_in_place)
+rule("aten._fused_moving_avg_obs_fq_helper_functional.default", by_schema=True)(_functional)

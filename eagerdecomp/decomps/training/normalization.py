@@ -64,18 +64,9 @@ def _of_two_types(op: OpOverload) -> Callable[..., Any]:
 
 
 @rule("aten._native_batch_norm_legit.default", recorded=True)
-def _legit(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
+def _legit(input: Tensor, *rest: Any) -> Any:
     """Handle one value per channel, which has no variance. torch's table entry divides by a Python zero; eager's result is NaN."""
-    result = _legit_of_two_types(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    result, (weight, bias, running_mean, running_var, training, momentum, eps) = _legit_of_two_types(input, *rest), rest
     if result is not NotImplemented or not training or input.dim() < 2 or not input.numel() or input.numel() != input.size(1):
         return result
     results = aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps)
@@ -90,17 +81,10 @@ _legit_of_two_types = _of_two_types(op_called("aten._native_batch_norm_legit.def
 
 @rule("aten._native_batch_norm_legit_functional.default")
 def _legit_functional(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    training: bool,
-    momentum: float,
-    eps: float,
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, *options: Any
 ) -> Any:
     mean, var = aten.clone.default(running_mean), aten.clone.default(running_var)
-    return (*_batch_norm(input, weight, bias, mean, var, training, momentum, eps), mean, var)
+    return (*_batch_norm(input, weight, bias, mean, var, *options), mean, var)
 
 
 @rule("aten._native_batch_norm_legit_functional.default", recorded=True)
@@ -142,48 +126,20 @@ def _reserve(like: Tensor) -> Any:
 
 
 @rule("aten._batch_norm_with_update.default")
-def _with_update(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
-) -> Any:
-    return (*_batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps), _reserve(input))
+def _with_update(input: Tensor, *rest: Any) -> Any:
+    return (*_batch_norm(input, *rest[:4], *(True, *rest[4:])), _reserve(input))
 
 
 @rule("aten._batch_norm_with_update_functional.default")
-def _with_update_functional(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
-) -> Any:
-    *result, mean, var = aten._native_batch_norm_legit_functional.default(
-        input, weight, bias, running_mean, running_var, True, momentum, eps
-    )
+def _with_update_functional(input: Tensor, *rest: Any) -> Any:
+    *result, mean, var = aten._native_batch_norm_legit_functional.default(input, *rest[:4], True, *rest[4:])
     return (*result, _reserve(input), mean, var)
 
 
 @rule("aten._batch_norm_no_update.default")
-def _no_update(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    momentum: float,
-    eps: float,
-) -> Any:
-    result = _batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
-    if result is NotImplemented:
-        return NotImplemented
-    return (*result, _reserve(input))
+def _no_update(input: Tensor, *rest: Any) -> Any:
+    result = _batch_norm(input, *rest[:4], *(False, *rest[4:]))
+    return result if result is NotImplemented else (*result, _reserve(input))
 
 
 @rule("aten.batch_norm_update_stats.default", recorded=True)
@@ -295,23 +251,9 @@ _LIKE_CHANNELS = {rank: _like_channels(rank) for rank in range(2, 6)}
 
 
 @rule("aten.batch_norm_backward.default", recorded=True)
-def _batch_norm_backward(
-    grad_out: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    save_mean: Tensor | None,
-    save_var: Tensor | None,
-    update: bool,
-    eps: float,
-    output_mask: Sequence[bool],
-    reserve: Tensor,
-) -> Any:
-    """Use `save_var` as the inverse deviation: that is what it contains on the CPU."""
-    return aten.native_batch_norm_backward.default(
-        grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask
-    )
+def _batch_norm_backward(*args: Any) -> Any:
+    """Leave out cuDNN's memory. On the CPU, `save_var` contains the inverse deviation."""
+    return aten.native_batch_norm_backward.default(*args[:-1])
 
 
 # -- layer and group norm ---------------------------------------------------------------------------------------------------

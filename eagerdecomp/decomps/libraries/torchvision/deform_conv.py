@@ -6,7 +6,8 @@ values are rows ``[N * G * K * P, S]``; the weight multiplies columns ``[groups,
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,9 +33,9 @@ aten = torch.ops.aten
 class _Conv(NamedTuple):
     """The options of a call; pairs are of height and width."""
 
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int]
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
     groups: int
     offset_groups: int
     use_mask: bool
@@ -59,19 +60,10 @@ class _Corners(NamedTuple):
     below: Tensor
 
 
-def _conv(
-    input: Tensor,
-    weight: Tensor,
-    offset: Tensor,
-    mask: Tensor,
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
-    groups: int,
-    offset_groups: int,
-    use_mask: bool,
-) -> _Conv:
+def _conv(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, options: Sequence[Any]) -> _Conv:
     """Run the kernel's checks, and return the options of a call."""
+    stride, padding, dilation = options[:2], options[2:4], options[4:6]
+    groups, offset_groups, use_mask = options[6:]
     for dims, named in ((input.dim(), "input_c"), (offset.dim(), "offset_c"), (weight.dim(), "weight_c")):
         if dims != 4:
             raise not_true(f"{named}.ndimension() == 4")
@@ -190,32 +182,16 @@ def _weights(weight: Tensor, how: _Conv) -> Tensor:
 
 
 @library_rule("torchvision.deform_conv2d.default")
-def deform_conv2d(
-    input: Tensor,
-    weight: Tensor,
-    offset: Tensor,
-    mask: Tensor,
-    bias: Tensor,
-    stride_h: int,
-    stride_w: int,
-    pad_h: int,
-    pad_w: int,
-    dilation_h: int,
-    dilation_w: int,
-    groups: int,
-    offset_groups: int,
-    use_mask: bool,
-) -> Tensor:
+def deform_conv2d(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias: Tensor, *options: Any) -> Tensor:
     """Convolve an input sampled at offset positions (Zhu et al., "Deformable ConvNets v2", 2019, equation 1)."""
-    strides, pads, dilations = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
-    how = _conv(input, weight, offset, mask, strides, pads, dilations, groups, offset_groups, use_mask)
+    how = _conv(input, weight, offset, mask, options)
     n, out = input.shape[0], weight.shape[0]
     if not n:
         return aten.full.default([n, out, *how.output], 0, dtype=input.dtype, device=input.device)  # type: ignore[no-any-return]
     corners = _corners(offset, how, input.shape[2], input.shape[3])
     table = _table(input, how)
     rows = gather_rows(table, _inner(corners, table.shape[0] - 1), corners.weight)
-    if use_mask:
+    if how.use_mask:
         rows = aten.mul.Tensor(rows, _column_mask(mask))
     product = in_type(aten.bmm.default(_weights(weight, how), _columns(rows, n, how)), input.dtype)
     result = contiguous(aten.view.default(product, [out, n, *how.output]), [1, 0, 2, 3], [n, out, *how.output])
@@ -224,39 +200,24 @@ def deform_conv2d(
 
 @library_rule("torchvision._deform_conv2d_backward.default")
 def deform_conv2d_backward(
-    grad: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    offset: Tensor,
-    mask: Tensor,
-    bias: Tensor,
-    stride_h: int,
-    stride_w: int,
-    pad_h: int,
-    pad_w: int,
-    dilation_h: int,
-    dilation_w: int,
-    groups: int,
-    offset_groups: int,
-    use_mask: bool,
+    grad: Tensor, input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias: Tensor, *options: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of input, weight, offsets, mask and bias.
 
     `_products` multiplies each corner's pixel by the gradient of its column. The sum of products times corner weights is the mask's
     gradient. The sum of products times the weights' derivatives in y or x is the offsets' gradient.
     """
-    strides, pads, dilations = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
-    how = _conv(input, weight, offset, mask, strides, pads, dilations, groups, offset_groups, use_mask)
+    how = _conv(input, weight, offset, mask, options)
     n, c, h, w = input.shape
     of_bias = aten.mul.Tensor(aten.ones_like.default(bias), aten.sum.dim_IntList(grad, [0, 2, 3]))
     if not n:
         zeros = [aten.full.default(one.shape, 0, dtype=one.dtype, device=one.device) for one in (input, weight, offset, mask)]
         return (*zeros, of_bias)
-    g, taps, area, s = offset_groups, how.kernel[0] * how.kernel[1], how.output[0] * how.output[1], c // offset_groups
+    g, taps, area, s = how.offset_groups, how.kernel[0] * how.kernel[1], how.output[0] * how.output[1], c // how.offset_groups
     corners, table, outputs, size = _corners(offset, how, h, w), _table(input, how), _outputs(grad, how), n * g * h * w
     of_columns = aten.bmm.default(aten.transpose.int(_weights(weight, how), 1, 2), outputs)
     of_rows = contiguous(aten.view.default(of_columns, [g, s, taps, n, area]), [3, 0, 2, 4, 1], [n * g * taps * area, s])
-    mask_column = _column_mask(mask) if use_mask else None
+    mask_column = _column_mask(mask) if how.use_mask else None
     masked = of_rows if mask_column is None else aten.mul.Tensor(of_rows, mask_column)
 
     none = aten.logical_or.default(aten.eq.Scalar(corners.weight, 0), aten.logical_not.default(corners.inside))
@@ -275,7 +236,7 @@ def deform_conv2d_backward(
         in_y, in_x = aten.mul.Tensor(in_y, mask_column), aten.mul.Tensor(in_x, mask_column)
     pairs = aten.view.default(aten.stack.default([in_y, in_x], 0), [2, n, g, taps, area])
     of_offset = in_type(contiguous(pairs, [1, 2, 3, 0, 4], [n, 2 * g * taps, *how.output]), offset.dtype)
-    if use_mask:
+    if how.use_mask:
         summed = aten.sum.dim_IntList(aten.mul.Tensor(inner_products, corners.weight), [1])
         of_mask = in_type(aten.view.default(summed, [n, g * taps, *how.output]), mask.dtype)
     else:

@@ -6,8 +6,9 @@ another rounding could choose another pixel. Sums are computed in float32 at lea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -215,7 +216,7 @@ def _aligned(input: Tensor, rois: Tensor, how: _Pooling, *, empty_is_nan: bool) 
     return in_type(result, input.dtype)
 
 
-def _aligned_backward(grad: Tensor, rois: Tensor, how: _Pooling, shape: tuple[int, int, int, int]) -> Tensor:
+def _aligned_backward(grad: Tensor, rois: Tensor, how: _Pooling, shape: Sequence[int]) -> Tensor:
     channels, (high, wide) = grad.shape[1], how.bins
     if not grad.numel():
         return aten.full.default(shape, 0, dtype=grad.dtype, device=grad.device)  # type: ignore[no-any-return]
@@ -235,39 +236,19 @@ def _aligned_backward(grad: Tensor, rois: Tensor, how: _Pooling, shape: tuple[in
 
 
 @library_rule("torchvision.roi_align.default")
-def roi_align(
-    input: Tensor,
-    rois: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-    sampling_ratio: int,
-    aligned: bool,
-) -> Tensor:
+def roi_align(input: Tensor, rois: Tensor, *options: Any) -> Tensor:
     """Return the mean of bilinear samples on a grid in each bin (He et al., "Mask R-CNN", 2017, section 3)."""
     check_rois("roi_align_forward_kernel", input, rois)
-    how = _roi_align(input.shape[2], input.shape[3], spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned)
+    how = _roi_align(input.shape[2], input.shape[3], *options)
     return _aligned(input, rois, how, empty_is_nan=False)
 
 
 @library_rule("torchvision._roi_align_backward.default")
-def roi_align_backward(
-    grad: Tensor,
-    rois: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-    batch_size: int,
-    channels: int,
-    height: int,
-    width: int,
-    sampling_ratio: int,
-    aligned: bool,
-) -> Tensor:
+def roi_align_backward(grad: Tensor, rois: Tensor, *options: Any) -> Tensor:
     """Compute the transpose of `roi_align`: add each sample's share of the gradient to the four pixels next to it."""
     check_rois("roi_align_backward_kernel", grad, rois, "grad")
-    how = _roi_align(height, width, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned)
-    return _aligned_backward(grad, rois, how, (batch_size, channels, height, width))
+    shape = options[3:7]
+    return _aligned_backward(grad, rois, _roi_align(*shape[2:], *options[:3], *options[7:]), shape)
 
 
 def _roi_align(height: int, width: int, scale: float, pooled_height: int, pooled_width: int, ratio: int, aligned: bool) -> _Pooling:
@@ -288,22 +269,12 @@ def ps_roi_align(
 
 @library_rule("torchvision._ps_roi_align_backward.default")
 def ps_roi_align_backward(
-    grad: Tensor,
-    rois: Tensor,
-    channel_mapping: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-    sampling_ratio: int,
-    batch_size: int,
-    channels: int,
-    height: int,
-    width: int,
+    grad: Tensor, rois: Tensor, mapping: Tensor, scale: float, pooled_height: int, pooled_width: int, ratio: int, *shape: int
 ) -> Tensor:
     """Compute the transpose of `ps_roi_align`."""
     check_rois("ps_roi_align_backward_kernel", grad, rois, "grad")
-    how = _Pooling(height, width, (pooled_height, pooled_width), True, spatial_scale, sampling_ratio, 0.5)
-    return _aligned_backward(grad, rois, how, (batch_size, channels, height, width))
+    how = _Pooling(shape[2], shape[3], (pooled_height, pooled_width), True, scale, ratio, 0.5)
+    return _aligned_backward(grad, rois, how, shape)
 
 
 def _check_channels(input: Tensor, pooled_height: int, pooled_width: int) -> None:
@@ -459,21 +430,12 @@ def _largest(table: Tensor, window: _Window) -> tuple[Tensor, Tensor]:
 
 @library_rule("torchvision._roi_pool_backward.default")
 def roi_pool_backward(
-    grad: Tensor,
-    rois: Tensor,
-    argmax: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-    batch_size: int,
-    channels: int,
-    height: int,
-    width: int,
+    grad: Tensor, rois: Tensor, argmax: Tensor, scale: float, pooled_height: int, pooled_width: int, *shape: int
 ) -> Tensor:
     """Add the gradient of each bin to its largest pixel."""
     check_rois("roi_pool_backward_kernel", grad, rois, "grad")
-    shape = [batch_size, channels, height, width]
-    size = batch_size * channels * height * width
+    _, channels, height, width = shape
+    size = math.prod(shape)
     zeros = aten.full.default([size + 1], 0, dtype=grad.dtype, device=grad.device)
     if grad.numel():
         image = aten.view.default(in_type(_column(rois, 0), torch.int64), [-1, 1, 1, 1])
@@ -483,7 +445,7 @@ def roi_pool_backward(
         index = aten.where.self(aten.eq.Scalar(argmax, -1), number_like(index, size), index)
         flat = aten.view.default(aten.clone.default(grad, memory_format=torch.contiguous_format), [-1])
         zeros = aten.scatter_add.default(zeros, 0, aten.reshape.default(index, [-1]), flat)
-    return aten.view.default(aten.slice.Tensor(zeros, 0, 0, size), shape)  # type: ignore[no-any-return]
+    return aten.view.default(aten.slice.Tensor(zeros, 0, 0, size), list(shape))  # type: ignore[no-any-return]
 
 
 @library_rule("torchvision.ps_roi_pool.default")
@@ -514,21 +476,12 @@ def ps_roi_pool(input: Tensor, rois: Tensor, spatial_scale: float, pooled_height
 
 @library_rule("torchvision._ps_roi_pool_backward.default")
 def ps_roi_pool_backward(
-    grad: Tensor,
-    rois: Tensor,
-    channel_mapping: Tensor,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-    batch_size: int,
-    channels: int,
-    height: int,
-    width: int,
+    grad: Tensor, rois: Tensor, channel_mapping: Tensor, scale: float, pooled_height: int, pooled_width: int, *shape: int
 ) -> Tensor:
     """Divide the gradient of each bin equally among its pixels."""
     check_rois("ps_roi_pool_backward_kernel", grad, rois, "grad")
-    how = _Pooling(height, width, (pooled_height, pooled_width), True, spatial_scale)
-    shape = (batch_size, channels, height, width)
+    batch_size, _, height, width = shape
+    how = _Pooling(height, width, (pooled_height, pooled_width), True, scale)
     if not grad.numel():
         return aten.full.default(shape, 0, dtype=grad.dtype, device=grad.device)  # type: ignore[no-any-return]
     bins, past = pooled_height * pooled_width, batch_size * pooled_height * pooled_width * height * width
