@@ -46,7 +46,9 @@ REASONS: tuple[Reason, ...] = (
         "", r"aten\._make_dual\.default is not in", "forward-mode AD in inference mode: `_make_dual` is an op there, without a rule"
     ),
     Reason(
-        "test_warning_in_backward", "_test_warn_in_autograd", "an op for tests of torch alone: `_test_warn_in_autograd` has no rule"
+        "test_warning_in_backward|TestVmapAPI.test_fallback",
+        "_test_warn_in_autograd|_test_functorch_fallback",
+        "ops for tests of torch alone: `_test_warn_in_autograd` and `_test_functorch_fallback` have no rule",
     ),
     Reason(
         "bce_loss_input_range",
