@@ -5,6 +5,8 @@ Each class derives from `EagerDecompError`, and from the builtin that a caller w
 
 from __future__ import annotations
 
+import functools
+import inspect
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,6 +73,13 @@ class EagerDecompError(RuntimeError):
         ...     print(type(error).__name__)
         UnsupportedOpError
     """
+
+    def __reduce__(self) -> Any:
+        """Pickle the arguments of the class's own `__init__`, each of which is an attribute."""
+        if type(self).__init__ is RuntimeError.__init__:
+            return super().__reduce__()
+        arguments = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return functools.partial(type(self), **arguments), ()
 
 
 class ArgumentError(EagerDecompError, ValueError):
@@ -240,9 +249,6 @@ class KernelError(EagerDecompError):
             f"  test it with many calls: eagerdecomp conformance {_backend_or('MODULE:BACKEND')} --ops {op}"
         )
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (KernelError, (self.op, self.kernel, self.fault, self.call, self.kind))
-
 
 _KERNEL_CURES = {
     "kernel": "fix the kernel; if it does not take this call, refuse it with OpSet.with_predicate(), and rules decompose it",
@@ -288,9 +294,6 @@ class HookError(EagerDecompError):
             f"see more: eagerdecomp explain {op} --backend {_backend_or('MODULE:NAME')}"
         )
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (HookError, (self.backend, self.op, self.fault, self.program))
-
 
 class DifferenceError(EagerDecompError):
     """A call that `verify=` checked differs from eager.
@@ -323,9 +326,6 @@ class DifferenceError(EagerDecompError):
             f"{blame}\n  what to do: fix the kernel or rule named under 'to blame'; for a script that reproduces the difference, "
             f"run: eagerdecomp blame --backend {_backend_or('MODULE:NAME')} SCRIPT"
         )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (DifferenceError, (self.blame,))
 
 
 @dataclass(frozen=True)
@@ -456,10 +456,6 @@ class UnsupportedOpError(EagerDecompError):
             lines.append(f"  line to paste: {ops_line(self.additions)}")
         return [*lines, f"  find every op without a route in a model: {plan_command()}"]
 
-    def __reduce__(self) -> tuple[object, ...]:
-        details = (self.op_set, self.hint, self.may_fall_back, self.gaps, self.additions, self.refused)
-        return (_rebuild_unsupported, (self.op, self.call, self.chain, self.missing, self.tried, self.kernels_to_add, *details))
-
 
 def ops_line(names: Iterable[str]) -> str:
     """Return the expression that adds ops to a set: ``ops | {"aten.add.Tensor"}``."""
@@ -474,36 +470,6 @@ def explain_command(op: str) -> str:
 def plan_command(ops: str = "OPS") -> str:
     """Return the command that lists the gaps of a whole model on a set, before it runs."""
     return f"eagerdecomp plan --model MODULE:FACTORY --ops {ops if ops != 'OPS' else _set_or(ops)} --require closed"
-
-
-def _rebuild_unsupported(
-    op: str,
-    call: str,
-    chain: tuple[str, ...],
-    missing: tuple[str, ...],
-    tried: tuple[Attempt, ...],
-    kernels_to_add: tuple[tuple[str, ...], ...],
-    op_set: str,
-    hint: str,
-    may_fall_back: bool,
-    gaps: tuple[str, ...],
-    additions: tuple[str, ...],
-    refused: tuple[str, ...],
-) -> UnsupportedOpError:
-    return UnsupportedOpError(
-        op,
-        call,
-        chain=chain,
-        missing=missing,
-        tried=tried,
-        kernels_to_add=kernels_to_add,
-        op_set=op_set,
-        hint=hint,
-        may_fall_back=may_fall_back,
-        gaps=gaps,
-        additions=additions,
-        refused=refused,
-    )
 
 
 class UnsupportedGradientError(UnsupportedOpError):
@@ -564,9 +530,6 @@ class UnsupportedGradientError(UnsupportedOpError):
             "  If no gradient is needed, make the call under torch.no_grad(). With preflight=False, backward() would raise instead."
         )
         return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.gradient[0].op)}"])
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (UnsupportedGradientError, (self.op, self.call, self.arguments, self.gradient))
 
 
 def _combined(choices: Sequence[Sequence[tuple[str, ...]]]) -> list[tuple[str, ...]]:
