@@ -8,6 +8,7 @@ scores need more than `LARGEST_SCORES` bytes, keys are processed in blocks, as b
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -90,18 +91,9 @@ def _forward(
 
 @rule("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", recorded=True)
 def _backward(
-    grad_out: Tensor | None,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
+    grad_out: Tensor | None, *args: Any, attn_mask: Tensor | None = None, scale: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor] | tuple[None, None, None]:
+    query, key, value, out, logsumexp, _, is_causal = args
     if grad_out is None:  # autograd's undefined gradient
         return None, None, None
     if size := largest_block(query, key, of_keys=True):

@@ -83,19 +83,8 @@ def blocked_attention(block_size: int = 128) -> tuple[Rule, ...]:
         return forward_in_blocks(Blocks(query, key, value, is_causal, attn_mask, scale, block_size))
 
     @_rule_of(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
-    def backward(
-        grad_out: Tensor | None,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        out: Tensor,
-        logsumexp: Tensor,
-        dropout_p: float,
-        is_causal: bool,
-        *,
-        attn_mask: Tensor | None = None,
-        scale: float | None = None,
-    ) -> Any:
+    def backward(grad_out: Tensor | None, *args: Any, attn_mask: Tensor | None = None, scale: float | None = None) -> Any:
+        query, key, value, out, logsumexp, _, is_causal = args
         if grad_out is None or not (query.numel() and key.numel()):
             return NotImplemented
         return backward_in_blocks(Blocks(query, key, value, is_causal, attn_mask, scale, block_size), grad_out, out, logsumexp)

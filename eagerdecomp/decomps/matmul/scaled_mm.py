@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,46 +24,26 @@ _SCALED = (torch.float8_e4m3fn, torch.float8_e5m2)
 _OF_ALL = 0
 
 
-@rule("aten._scaled_mm.default", recorded=True)
-def _scaled_mm(
-    self: Tensor,
-    mat2: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    bias: Tensor | None = None,
-    scale_result: Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    use_fast_accum: bool = False,
-) -> Tensor:
+@rule("aten._scaled_mm.default", by_schema=True)
+def _scaled_mm(call: Any) -> Any:
+    scale_a, scale_b = call.scale_a, call.scale_b
     alone = scale_a.numel() == scale_b.numel() == 1
     # For column scales ATen checks the transpose, whose dimension of size 1 may have any stride.
     if not (alone or (scale_a.is_contiguous() and scale_b.is_contiguous())):
-        return NotImplemented  # type: ignore[no-any-return]
-    found = _product(self, mat2, scale_a, scale_b, bias, alone)
-    if scale_result is not None and out_dtype in _SCALED:
-        found = aten.mul.Tensor(found, aten.reciprocal.default(aten.view.default(scale_result, [])))
-    dtype = out_dtype or self.dtype
-    if dtype in _FLOAT8 and not self.is_cpu:  # there eager saturates; on the CPU it overflows to NaN or infinity
+        return NotImplemented
+    found = _product(call.self, call.mat2, scale_a, scale_b, call.bias, alone)
+    if call.scale_result is not None and call.out_dtype in _SCALED:
+        found = aten.mul.Tensor(found, aten.reciprocal.default(aten.view.default(call.scale_result, [])))
+    dtype = call.out_dtype or call.self.dtype
+    if dtype in _FLOAT8 and not call.self.is_cpu:  # there eager saturates; on the CPU it overflows to NaN or infinity
         largest = torch.finfo(dtype).max
         found = aten.clamp.default(found, -largest, largest)
-    return aten._to_copy.default(found, dtype=dtype)  # type: ignore[no-any-return]
+    return aten._to_copy.default(found, dtype=dtype)
 
 
 @rule("aten._scaled_mm_v2.default", recorded=True)
-def _scaled_mm_v2(
-    self: Tensor,
-    mat2: Tensor,
-    scale_a: Sequence[Tensor],
-    recipe_a: Sequence[int],
-    swizzle_a: Sequence[int],
-    scale_b: Sequence[Tensor],
-    recipe_b: Sequence[int],
-    swizzle_b: Sequence[int],
-    bias: Tensor | None,
-    out_dtype: torch.dtype | None,
-    contraction_dim: Sequence[int] = (),
-    use_fast_accum: bool = False,
-) -> Tensor:
+def _scaled_mm_v2(self: Tensor, mat2: Tensor, *rest: Any) -> Tensor:
+    scale_a, recipe_a, _, scale_b, _, _, bias, out_dtype, *_ = rest
     dtype = self.dtype if out_dtype is None else out_dtype
     if not self.numel() or not mat2.size(1):
         nothing = aten.full.default([self.size(0), mat2.size(1)], 0.0, dtype=torch.float32, device=self.device)
@@ -82,11 +61,7 @@ def _scaled_addmm(
     self: Tensor, mat1: Tensor, mat2: Tensor, *scaling: Any, beta: float = 1, alpha: float = 1, use_fast_accum: bool = False
 ) -> Any:
     """Return ``beta * self + alpha * (mat1 @ mat2)`` in the dtype of `self`. The product is computed in float32."""
-    scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, *contraction = scaling
-    dims = contraction[0] if contraction else ()
-    product = _scaled_mm_v2(
-        mat1, mat2, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, None, torch.float32, dims, use_fast_accum
-    )
+    product = _scaled_mm_v2(mat1, mat2, *scaling[:6], None, torch.float32)
     product = product if alpha == 1 else aten.mul.Scalar(product, alpha)
     if beta != 0:
         product = aten.add.Tensor(product, aten._to_copy.default(self, dtype=torch.float32), alpha=beta)

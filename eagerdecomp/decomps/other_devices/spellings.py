@@ -196,47 +196,23 @@ def _use_no_library(*args: Any, **kwargs: Any) -> bool:
 _OF_ROWS = 1
 
 
-@rule("aten._scaled_grouped_mm.default", recorded=True)
-def _scaled_grouped_mm(
-    self: Tensor,
-    mat2: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    offs: Tensor | None = None,
-    bias: Tensor | None = None,
-    scale_result: Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    use_fast_accum: bool = False,
-) -> Any:
+@rule("aten._scaled_grouped_mm.default", by_schema=True)
+def _scaled_grouped_mm(call: Any) -> Any:
     """Multiply float8 matrices by the scales of rows (left) and columns (right), then call `_grouped_mm`.
 
     Declined for groups along the dimension that is summed over: their scales differ by group.
     """
-    if self.dim() == mat2.dim() == 2 or scale_result is not None:
+    if call.self.dim() == call.mat2.dim() == 2 or call.scale_result is not None:
         return NotImplemented
-    left = aten.mul.Tensor(aten._to_copy.default(self, dtype=torch.float32), aten.unsqueeze.default(scale_a, -1))
-    right = aten.mul.Tensor(aten._to_copy.default(mat2, dtype=torch.float32), aten.unsqueeze.default(scale_b, -2))
-    found = aten._grouped_mm.default(left, right, offs, bias)
-    return in_type(found, torch.bfloat16 if out_dtype is None else out_dtype)
+    left = aten.mul.Tensor(aten._to_copy.default(call.self, dtype=torch.float32), aten.unsqueeze.default(call.scale_a, -1))
+    right = aten.mul.Tensor(aten._to_copy.default(call.mat2, dtype=torch.float32), aten.unsqueeze.default(call.scale_b, -2))
+    return in_type(aten._grouped_mm.default(left, right, call.offs, call.bias), call.out_dtype or torch.bfloat16)
 
 
-@rule("aten._scaled_grouped_mm_v2.default", recorded=True)
-def _scaled_grouped_mm_v2(
-    self: Tensor,
-    mat2: Tensor,
-    scale_a: Sequence[Tensor],
-    recipe_a: Sequence[int],
-    swizzle_a: Sequence[int],
-    scale_b: Sequence[Tensor],
-    recipe_b: Sequence[int],
-    swizzle_b: Sequence[int],
-    offs: Tensor | None = None,
-    bias: Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    contraction_dim: Sequence[int] = (),
-    use_fast_accum: bool = False,
-) -> Any:
+@rule("aten._scaled_grouped_mm_v2.default", by_schema=True)
+def _scaled_grouped_mm_v2(call: Any) -> Any:
     """Compute with scales of rows and columns. Block scales depend on the device's memory format, and are declined."""
-    if list(recipe_a) != [_OF_ROWS] or list(recipe_b) != [_OF_ROWS]:
+    if list(call.recipe_a) != [_OF_ROWS] or list(call.recipe_b) != [_OF_ROWS]:
         return NotImplemented
-    return _scaled_grouped_mm(self, mat2, scale_a[0], scale_b[0], offs, bias, None, out_dtype)
+    call.scale_a, call.scale_b, call.scale_result = call.scale_a[0], call.scale_b[0], None
+    return _scaled_grouped_mm(call)

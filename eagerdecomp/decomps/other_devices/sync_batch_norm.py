@@ -49,20 +49,12 @@ def _gather(input: Tensor, mean: Tensor, *rest: Any) -> Any:
 
 
 @rule("aten.batch_norm_gather_stats_with_counts.default", recorded=True)
-def _gather_with_counts(
-    input: Tensor,
-    mean: Tensor,
-    invstd: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    momentum: float,
-    eps: float,
-    counts: Tensor,
-) -> Any:
+def _gather_with_counts(input: Tensor, mean: Tensor, invstd: Tensor, *rest: Any) -> Any:
     """Combine statistics ``[parts, channels]`` and the count of each part to the mean and inverse deviation of the whole.
 
     The running statistics are updated.
     """
+    running_mean, running_var, momentum, eps, counts = rest
     means, weights = widened(mean), aten.unsqueeze.default(in_type(counts, widened(mean).dtype), 1)
     variances = aten.sub.Scalar(aten.reciprocal.default(aten.pow.Tensor_Scalar(widened(invstd), 2)), eps)
     total = aten.sum.dim_IntList(weights, [0])
@@ -80,21 +72,12 @@ def _gather_with_counts(
 
 
 @rule("aten.batch_norm_backward_reduce.default", recorded=True)
-def _backward_reduce(
-    grad_out: Tensor,
-    input: Tensor,
-    mean: Tensor,
-    invstd: Tensor,
-    weight: Tensor | None,
-    input_g: bool,
-    weight_g: bool,
-    bias_g: bool,
-) -> Any:
+def _backward_reduce(grad_out: Tensor, input: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, *wanted: bool) -> Any:
     """Return the sums of ``dy`` and of ``dy * (x - mean)`` per channel, and the gradients of weight and bias.
 
     Results that are not requested are None.
     """
-    dims, grad = all_but_channels(input), widened(grad_out)
+    (input_g, weight_g, bias_g), dims, grad = wanted, all_but_channels(input), widened(grad_out)
     total = aten.sum.dim_IntList(grad, dims)
     centred = aten.sub.Tensor(widened(input), _per_channel(widened(mean), input))
     with_input = aten.sum.dim_IntList(aten.mul.Tensor(grad, centred), dims)
@@ -105,18 +88,9 @@ def _backward_reduce(
 
 
 @rule("aten.batch_norm_backward_elemt.default", recorded=True)
-def _backward_elemt(
-    grad_out: Tensor,
-    input: Tensor,
-    mean: Tensor,
-    invstd: Tensor,
-    weight: Tensor | None,
-    sum_dy: Tensor,
-    sum_dy_xmu: Tensor,
-    count: Tensor,
-) -> Any:
+def _backward_elemt(grad_out: Tensor, input: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, *sums: Tensor) -> Any:
     """Return ``(dy - sum_dy / n - (x - mean) * invstd^2 * sum_dy_xmu / n) * invstd * weight``, n the sum of `count`."""
-    deviation = widened(invstd)
+    (sum_dy, sum_dy_xmu, count), deviation = sums, widened(invstd)
     share = aten.reciprocal.default(in_type(aten.sum.default(count), deviation.dtype))
     slope = aten.mul.Tensor(aten.mul.Tensor(widened(sum_dy_xmu), share), aten.pow.Tensor_Scalar(deviation, 2))
     centred = aten.sub.Tensor(widened(input), _per_channel(widened(mean), input))

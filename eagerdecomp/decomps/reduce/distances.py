@@ -247,20 +247,12 @@ def _are_floats(x: Tensor, *others: Tensor) -> bool:
 
 
 @rule("aten._trilinear.default", recorded=True)
-def _trilinear(
-    i1: Tensor,
-    i2: Tensor,
-    i3: Tensor,
-    expand1: Sequence[int],
-    expand2: Sequence[int],
-    expand3: Sequence[int],
-    sumdim: Sequence[int],
-    unroll_dim: int = 1,
-) -> Any:
+def _trilinear(i1: Tensor, i2: Tensor, i3: Tensor, *dimensions: Any) -> Any:
     """Return the sum over `sumdim` of the product of three tensors, each unsqueezed at its `expand` dims: two batched products."""
-    dims = i1.dim() + len(expand1)
+    *expands, sumdim = dimensions[:4]
+    dims = i1.dim() + len(expands[0])
     kept = [dim for dim in range(dims) if dim not in sumdim]
-    named = [[dim for dim in range(dims) if dim not in expand] for expand in (expand1, expand2, expand3)]
+    named = [[dim for dim in range(dims) if dim not in expand] for expand in expands]
     everywhere = {dim for names in named for dim in names}
     equation = ",".join(map(_letters, named)) + "->" + _letters([dim for dim in kept if dim in everywhere])
     result = aten.einsum.default(equation, [i1, i2, i3])

@@ -100,49 +100,30 @@ def _checked_segment_reduce(
     return aten.segment_reduce.default(data, reduce, lengths=lengths, offsets=offsets, axis=axis, unsafe=True, **rest)
 
 
-@rule("aten.segment_reduce.default", recorded=True)
-def _segment_reduce(
-    data: Tensor,
-    reduce: str,
-    *,
-    lengths: Tensor | None = None,
-    indices: Tensor | None = None,
-    offsets: Tensor | None = None,
-    axis: int = 0,
-    unsafe: bool = False,
-    initial: Any = None,
-) -> Any:
-    if not unsafe if offsets is None else not offsets.size(-1):
+@rule("aten.segment_reduce.default", by_schema=True)
+def _segment_reduce(call: Any) -> Any:
+    data, initial = call.data, call.initial
+    if not call.unsafe if call.offsets is None else not call.offsets.size(-1):
         return NotImplemented
-    axis %= data.dim()
-    how, start = _REDUCTIONS[reduce]
-    segments = _segments(data, lengths, offsets, axis)
+    axis = call.axis % data.dim()
+    how, start = _REDUCTIONS[call.reduce]
+    segments = _segments(data, call.lengths, call.offsets, axis)
     result = segments.scattered(segments.flat(data), how, start if initial is None else float(initial))
     result = aten.clone.default(aten.slice.Tensor(result, 1, 1, segments.count + 1), memory_format=torch.contiguous_format)
-    if reduce == "mean":  # the mean of an empty segment is NaN or `initial`
+    if call.reduce == "mean":  # the mean of an empty segment is NaN or `initial`
         sizes = segments.lengths if initial is None else aten.clamp.default(segments.lengths, 1)
         result = aten.div.Tensor(result, sizes)
     shape = [*data.shape[:axis], segments.count, *data.shape[axis + 1 :]]
     return in_format_of(in_type(aten.reshape.default(result, shape), data.dtype), None)
 
 
-@rule("aten._segment_reduce_backward.default", recorded=True)
-def _segment_reduce_backward(
-    grad: Tensor,
-    output: Tensor,
-    data: Tensor,
-    reduce: str,
-    *,
-    lengths: Tensor | None = None,
-    offsets: Tensor | None = None,
-    axis: int = 0,
-    initial: Any = None,
-) -> Any:
-    axis %= data.dim()
-    how, _ = _REDUCTIONS[reduce]
-    segments = _segments(data, lengths, offsets, axis)
-    gradient = _GRADIENTS["mean" if reduce == "mean" else how]
-    result = gradient(segments, segments.numbered(grad), output, data, initial)
+@rule("aten._segment_reduce_backward.default", by_schema=True)
+def _segment_reduce_backward(call: Any) -> Any:
+    data = call.data
+    how, _ = _REDUCTIONS[call.reduce]
+    segments = _segments(data, call.lengths, call.offsets, call.axis % data.dim())
+    gradient = _GRADIENTS["mean" if call.reduce == "mean" else how]
+    result = gradient(segments, segments.numbered(call.grad), call.output, data, call.initial)
     return in_format_of(in_type(aten.reshape.default(result, list(data.shape)), data.dtype), None)
 
 

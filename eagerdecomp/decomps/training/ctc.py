@@ -259,22 +259,12 @@ def _column(size: int, device: torch.device) -> Any:
 
 
 @rule("aten._cudnn_ctc_loss.default", "aten.miopen_ctc_loss.default", recorded=True)
-def _with_gradient(
-    log_probs: Tensor,
-    targets: Tensor,
-    input_lengths: Sequence[int],
-    target_lengths: Sequence[int],
-    blank: int,
-    deterministic: bool,
-    zero_infinity: bool,
-) -> Any:
+def _with_gradient(*args: Any) -> Any:
     """Return the loss of each sequence and its gradient, as cuDNN and MIOpen compute them together."""
-    loss, log_alpha = aten._ctc_loss.default(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)
+    given, (blank, _, zero_infinity) = args[:4], args[4:]
+    loss, log_alpha = aten._ctc_loss.default(*given, blank, zero_infinity)
     one = aten.full_like.default(loss, 1)
-    grad = aten._ctc_loss_backward.default(
-        one, log_probs, targets, input_lengths, target_lengths, loss, log_alpha, blank, zero_infinity
-    )
-    return loss, grad
+    return loss, aten._ctc_loss_backward.default(one, *given, loss, log_alpha, blank, zero_infinity)
 
 
 rule("aten._cudnn_ctc_loss.Tensor", "aten.miopen_ctc_loss.Tensor")(_by_tensors(op_called("aten._cudnn_ctc_loss.default"), 2))
