@@ -65,6 +65,11 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason("TestFunctionalize", "torch.ops.aten", "`make_fx` in the mode records ops of the set, because it runs below the mode"),
     Reason("test_logspace", "e-16|not equal", "the last bit of `logspace` in float64: `pow` rounds it differently"),
+    Reason(
+        "test_distributions",
+        "is biased|Bad gradient|violates continuity",
+        "statistical tests: their seeds suit the random numbers that eager draws; with other seeds eager fails as often",
+    ),
     Reason("lobpcg", "no end after", "the time limit: decomposed eigenvalue ops are slow"),
 )
 
