@@ -30,12 +30,13 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.results import Report, Verdict
 from eagerdecomp.conformance.suite import Profile, run_conformance, spec_of
 from eagerdecomp.conformance.trial import Effort
-from eagerdecomp.coverage.analysis import sample_routes
+from eagerdecomp.coverage.analysis import aten_ops, sample_routes
+from eagerdecomp.decomps import our_rules
 from eagerdecomp.host.progress import Progress
 from eagerdecomp.ops.opset import NAMED_SETS, OpSet, resolve_ops
 from eagerdecomp.planner.rule_calls import load_calls
 
-__all__ = ["PERMITTED", "Permitted", "decomposed_ops", "found", "main", "rules_as_kernels", "run", "differences"]
+__all__ = ["PERMITTED", "UNDRAWN", "Permitted", "decomposed_ops", "differences", "found", "main", "run", "undrawn"]
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,9 @@ PERMITTED = (
     ),
     Permitted("linalg_lstsq", "raises|state", "eager's `gels` divides by rounding errors of singular matrices", "no route leads"),
     Permitted(
-        "_add_relu|(elu|hardswish|hardtanh|softshrink|logit|soft_margin_loss)_backward|addcdiv|multilabel_margin_loss_forward"
-        "|_dirichlet_grad|_standard_gamma_grad|_weight_norm_interface_backward",
-        "values",
+        "_add_relu|(elu|hardswish|hardtanh|softshrink|logit|soft_margin_loss)_backward|(_foreach_)?addcdiv_?"
+        "|multilabel_margin_loss_forward|_dirichlet_grad|_standard_gamma_grad|_weight_norm_interface_backward",
+        "values|memory",
         "NaN and infinities: eager's vector code and its scalar code differ, or eager divides by zero",
         "nan|inf",
     ),
@@ -114,12 +115,30 @@ PERMITTED = (
 )
 
 
+#: Names of ops with a rule of ours, without namespace and overload, that the suite has no calls of -> the reason.
+UNDRAWN = {
+    r"\w*(sparse|spmm|spaddmm)\w*|_coalesce|_to_dense|native_norm": "the tensors of the suite are dense",
+    "_nested_tensor_from_mask(_left_aligned)?": "the suite does not compare nested tensors",
+    "_conv_depthwise2d|conv_depthwise3d|_cudnn_ctc_loss|miopen_ctc_loss": "eager has no kernel on the CPU",
+}
+
+
 def decomposed_ops(ops: OpSet) -> list[OpOverload]:
-    """Return the ops, of ATen and Prims, that decompose to a set and that the suite has calls of."""
+    """Return the ops, of ATen and Prims, that decompose to a set, or have a rule of ours, and that the suite has calls of."""
     calls = load_calls()
     closed = sample_routes(ed.Backend("rules", ops), calls).closed
-    found = [resolve_ops([name])[0] for name in calls if name in closed]
+    found = dict.fromkeys([resolve_ops([name])[0] for name in calls if name in closed] + ops_with_rules())
     return [op for op in found if op not in ops and spec_of(op) is not None]
+
+
+def ops_with_rules() -> list[OpOverload]:
+    """Return the ops of ATen with a rule of ours of their own."""
+    return [op for op in aten_ops() if any(rule.source == "own" for rule in our_rules(op))]
+
+
+def undrawn() -> list[OpOverload]:
+    """Return the ops with a rule of ours that the suite has no calls of."""
+    return [op for op in ops_with_rules() if spec_of(op) is None]
 
 
 def rules_as_kernels(ops: OpSet, wanted: Sequence[OpOverload]) -> ed.Backend:

@@ -250,7 +250,11 @@ ELSEWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "eager rejects a value that the dtype cannot represent",
     ),
     (("searchsorted",), "with a sorter", "eager rejects indices out of range"),
-    (("_foreach_addcdiv", "_foreach_addcmul"), "with scalars in a tensor", "eager and the rule use them as Python scalars"),
+    (
+        ("_foreach_addcdiv", "_foreach_addcdiv_", "_foreach_addcmul", "_foreach_addcmul_"),
+        "with scalars in a tensor",
+        "eager and the rule use them as Python scalars",
+    ),
     (
         ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"),
         "with steps and learning rates in CPU tensors",

@@ -157,6 +157,10 @@ CALLS_WITH_VALUES: Mapping[str, Sequence[Callable[[], Sequence[Any]]]] = {
     "aten._fused_moving_avg_obs_fq_helper.default": (lambda: _observed(False), lambda: _observed(True)),
     "aten._fused_moving_avg_obs_fq_helper_functional.default": (lambda: _observed(False), lambda: _observed(True)),
     "aten.fused_moving_avg_obs_fake_quant.default": (lambda: _observed(False), lambda: _observed(True)),
+    **{
+        f"aten.randint_like.{overload}": (lambda: (torch.rand(3, 4), torch.tensor(9)),)
+        for overload in ("Tensor", "Tensor_generator")
+    },
     "aten._reshape_from_tensor.default": (lambda: (torch.rand(3, 4), torch.tensor([2, 6])),),
 }
 

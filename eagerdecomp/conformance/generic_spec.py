@@ -51,7 +51,7 @@ _TOGETHER = re.compile(
     r"|linalg_householder_product|orgqr|ormqr|cholesky_solve|trilinear|weight_norm|weight_int8|set_\.|jagged|nested"
     r"|padded_dense|pack_padded|pad_packed|embedding_bag|pdist|segment_reduce|fractional|grid_sampler"
     r"|(gru|lstm|rnn_\w+)\.|int_mm|pad_circular|choose_qparams|masked_softmax|scaled_|transform_bias|spdiags"
-    r"|linalg_lstsq|.*_jvp|.*_helper"
+    r"|linalg_lstsq|.*_jvp|.*_helper|transformer_encoder|nnpack"
     r"|(?!((mse|smooth_l1|huber|soft_margin)_loss|hardshrink|softshrink|hardtanh|hardswish|hardsigmoid|elu|gelu|silu|mish|softplus"
     r"|leaky_relu|logit|threshold|sigmoid|tanh)_backward).*_backward)"
 )
@@ -60,13 +60,7 @@ _TOGETHER = re.compile(
 #: that eager updates number by number.
 _FINITE = re.compile(
     r"aten\._?(linalg_|cholesky|geqrf|qr\b|svd|lu_|triangular_solve|pinverse|inverse|slogdet|logdet|det\b|fft_|stft|istft|std|var"
-    r"|matrix_|nuclear_norm|upsample|spectral|lstsq|symeig|cov\b|corrcoef|linspace|logspace)"
-)
-
-#: Ops whose calls were recorded in float dtypes only, and that are also called with complex numbers if eager takes these.
-_ALSO_COMPLEX = re.compile(
-    r"aten\.(_?(linalg_|cholesky|logcumsumexp)|lu_|matrix_exp|addcdiv\.|addcmul\.|(sigmoid|tanh|silu|soft_margin_loss)_backward|var\."
-    r"|std\.|lerp\.|index_add\.|stft|istft|cov\b|corrcoef|trapezoid|dist\.|cumprod\.|addr\.|l1_loss|silu\.)"
+    r"|unique_dim\.|matrix_|nuclear_norm|upsample|spectral|lstsq|symeig|cov\b|corrcoef|linspace|logspace)"
 )
 
 #: The number of recorded calls that eager tries with complex numbers.
@@ -84,7 +78,7 @@ _FEW = ("lattice", "uniform", "tens", "ones", "zeros")
 #: is not theirs, or end the process.
 _WITHOUT = re.compile(
     r"\w*sparse|_?ctc_loss|cumprod_backward|log_sigmoid_backward|binary_cross_entropy_backward|slice_inverse|_rowwise_prune"
-    r"|_convert_indices|_masked_softmax_backward|batch_norm_update_stats|_thnn_differentiable|mkldnn_rnn|_nnpack"
+    r"|_convert_indices"
 )
 
 #: Ops whose kernels in eager walk an expanded dimension as if it had memory of its own.
@@ -191,7 +185,7 @@ def spec_of_any(op: OpOverload) -> Spec | None:
     ]
 
     complex_fills = (*_COMPLEX_FILLS, "minus_infinite") if _COMPLEX_LIMITS.match(str(op)) else _COMPLEX_FILLS
-    takes_complex = functools.cache(lambda: _ALSO_COMPLEX.match(str(op)) is not None and _takes_complex(op, examples))
+    takes_complex = functools.cache(lambda: _takes_complex(op, examples))
 
     def call(draw: Draw) -> Call:
         example = draw.pick("call", examples)

@@ -21,7 +21,7 @@ from eagerdecomp.conformance.refusals import accepted_calls
 from eagerdecomp.conformance.reports.words import printable
 from eagerdecomp.conformance.results import Consequence, Failure, Report, State, Verdict
 from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec, TestedKernel
-from eagerdecomp.conformance.specs import SPECS, gradients
+from eagerdecomp.conformance.specs import SPECS, gradients, related
 from eagerdecomp.conformance.trial import (
     Effort,
     Found,
@@ -229,7 +229,7 @@ def _property(spec: Spec, name: str) -> Property:
 
 def spec_of(op: OpOverload) -> Spec | None:
     """Return the spec of an op; None if no call of it is known."""
-    return SPECS.get(str(op)) or gradients.SPECS.get(str(op)) or spec_of_any(op)
+    return SPECS.get(str(op)) or related.SPECS.get(str(op)) or gradients.SPECS.get(str(op)) or spec_of_any(op)
 
 
 def _wanted(backend: Backend, ops: Any) -> list[OpOverload]:

@@ -253,6 +253,12 @@ def _binomial(count: Tensor, prob: Tensor, generator: Any = None) -> bool:
     return count.is_floating_point() and bool(count.isnan().any())
 
 
+def _new_zeros_with_same_feature_meta(self: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> str:
+    """Return whether there are fewer dimensions than batch dimensions. The kernel reads their sizes."""
+    wrong = not 0 <= self_num_batch_dims <= self.dim()
+    return f"self_num_batch_dims must be in 0 to {self.dim()}, but got {self_num_batch_dims}" if wrong else ""
+
+
 def _scaled_mm_out(*args: Any, out: Tensor, **options: Any) -> str:
     """Return whether elements of the result share memory. The kernel writes as if they did not."""
     shared = torch._debug_has_internal_overlap(out) == 1
@@ -274,6 +280,7 @@ CRASHES: Mapping[str, Callable[..., Exception | str | bool]] = {
     "aten._convert_indices_from_csr_to_coo.out": _csr_to_coo,
     "aten._masked_softmax.default": _masked_softmax,
     "aten._masked_softmax_backward.default": _masked_softmax_backward,
+    "aten._new_zeros_with_same_feature_meta.default": _new_zeros_with_same_feature_meta,
     "aten._pad_packed_sequence.default": _pad_packed_sequence,
     "aten._pdist_backward.default": _pdist_backward,
     "aten._linalg_eigvals.default": _eigvals,

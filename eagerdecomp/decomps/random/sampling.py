@@ -136,6 +136,8 @@ def _normal_of_mean(mean: Tensor, std: float = 1.0, *, generator: torch.Generato
 @rule("aten.normal.float_Tensor", effects=takes_generator)
 def _normal_of_std(mean: float, std: Tensor, *, generator: torch.Generator | None = None) -> Any:
     _check_std(std)
+    if not std.numel():  # of any dtype that represents the mean
+        return aten.full.default(list(std.shape), mean, dtype=std.dtype, device=std.device)
     drawn = aten.mul.Tensor(_noise(std, std.shape, generator), std)
     return in_type(aten.add.Scalar(drawn, mean) if mean != 0 else drawn, std.dtype)
 

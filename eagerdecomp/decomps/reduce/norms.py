@@ -38,7 +38,7 @@ def _powsum(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdi
     if self.dtype not in HALF or dtype not in (None, self.dtype):
         return NotImplemented
     total = aten.linalg__powsum.default(self, ord, dim, keepdim, dtype=torch.float32)
-    return aten._to_copy.default(total, dtype=self.dtype)
+    return total if total is NotImplemented else aten._to_copy.default(total, dtype=self.dtype)
 
 
 @rule("aten.linalg_vector_norm.default")

@@ -314,7 +314,7 @@ def _lift(self: Tensor) -> Tensor:
 
 @rule("aten.lift_fresh_copy.default")
 def _lift_fresh_copy(self: Tensor) -> Any:
-    return aten.clone.default(self)
+    return aten.clone.default(self, memory_format=torch.contiguous_format)
 
 
 @rule("aten._unsafe_view.default", keeps_lazy_bits=True)
