@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ChangedLines", "Outputs", "copied_stdout", "decoded", "write_all"]
+__all__ = ["ChangedLines", "Outputs", "copied_stdout", "decoded", "flush_stdout", "write_all"]
 
 #: Maximum number of bytes of an output that are stored.
 KEPT = 1_000_000
@@ -193,7 +193,7 @@ def copied_stdout() -> Iterator[bytearray]:
         OSError: if the process has no stdout.
     """
     copy, process = bytearray(), os.getpid()
-    _flush()
+    flush_stdout()
     target = os.dup(1)
     source, sink = os.pipe()
     os.dup2(sink, 1)
@@ -218,7 +218,7 @@ def copied_stdout() -> Iterator[bytearray]:
     try:
         yield copy
     finally:
-        _flush()
+        flush_stdout()
         os.dup2(target, 1)
         if os.getpid() == process and done.acquire(timeout=_PATIENCE):
             os.close(target)
@@ -234,7 +234,7 @@ def write_all(descriptor: int, chunk: bytes) -> None:
         chunk = chunk[os.write(descriptor, chunk) :]
 
 
-def _flush() -> None:
+def flush_stdout() -> None:
     """Flush `sys.stdout`, which a script may have replaced or closed."""
     for stream in (sys.stdout, sys.__stdout__):
         try:

@@ -9,6 +9,7 @@ from eagerdecomp.cli.arguments import parser_of
 from eagerdecomp.cli.arguments.shared import FAILED, INTERRUPTED, NOT_COMPARED, SCRIPT_FAILED
 from eagerdecomp.cli.commands.colour import painted
 from eagerdecomp.host.import_path import UsageError
+from eagerdecomp.host.outputs import flush_stdout
 from eagerdecomp.host.run_script import Outcome, Script
 
 __all__ = [
@@ -60,12 +61,7 @@ def with_ending(text: str, outcome: Outcome, *, found: bool) -> str:
 
 def print_last(text: str) -> None:
     """Print to the original stdout of the process, because the script may have replaced or closed it."""
-    for stream in (sys.stdout, sys.__stdout__):
-        try:
-            if stream is not None:
-                stream.flush()
-        except (OSError, ValueError):
-            continue
+    flush_stdout()
     try:
         if sys.__stdout__ is not None:
             print(painted(text, sys.__stdout__), file=sys.__stdout__, flush=True)

@@ -133,32 +133,16 @@ def _checked() -> bool:
 
 
 @rule("aten.sparse_compressed_tensor.comp_plain_value_size", takes_sparse=True)
-def _made(
-    compressed_indices: Tensor,
-    plain_indices: Tensor,
-    values: Tensor,
-    size: Sequence[int],
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> Any:
+def _made(*given: Any, dtype: Any = None, layout: Any = None, pin_memory: Any = None, **options: Any) -> Any:
     if _checked() or layout is None or pin_memory:
         return NotImplemented
-    return make_compressed(compressed_indices, plain_indices, values, size, layout, dtype=dtype or torch.get_default_dtype())
+    ends, places, values, size = given
+    return make_compressed(ends, places, values, size, layout, dtype=dtype or torch.get_default_dtype())
 
 
 @rule("aten.sparse_compressed_tensor.comp_plain_value", takes_sparse=True)
 def _made_without_size(
-    compressed_indices: Tensor,
-    plain_indices: Tensor,
-    values: Tensor,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
+    compressed_indices: Tensor, plain_indices: Tensor, values: Tensor, *, layout: Any = None, pin_memory: Any = None, **options: Any
 ) -> Any:
     """Make the matrix with the last column (CSC: row) that has an element as its width (height)."""
     matrix = layout in (torch.sparse_csr, torch.sparse_csc) and compressed_indices.dim() == values.dim() == 1
@@ -169,7 +153,8 @@ def _made_without_size(
         width = int(aten._local_scalar_dense.default(aten.amax.default(plain_indices))) + 1
     height = max(compressed_indices.shape[0] - 1, 0)
     size = [height, width] if layout is torch.sparse_csr else [width, height]
-    return make_compressed(compressed_indices, plain_indices, values, size, layout, dtype=dtype or torch.get_default_dtype())
+    dtype = options.get("dtype") or torch.get_default_dtype()
+    return make_compressed(compressed_indices, plain_indices, values, size, layout, dtype=dtype)
 
 
 @rule("aten.sparse_sampled_addmm.default", takes_sparse=True)

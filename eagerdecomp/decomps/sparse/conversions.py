@@ -306,16 +306,8 @@ def _new_empty(
 
 
 @rule("aten.empty.memory_format", source="sparse")
-def _empty(
-    size: Sequence[int],
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-    memory_format: Any = None,
-) -> Any:
-    if layout is not torch.sparse_coo or pin_memory or memory_format is not None:
+def _empty(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, **unlike: Any) -> Any:
+    if layout is not torch.sparse_coo or unlike.get("pin_memory") or unlike.get("memory_format") is not None:
         return NotImplemented
     dtype = torch.get_default_dtype() if dtype is None else dtype
     return aten._sparse_coo_tensor_with_dims.default(len(size), 0, size, dtype=dtype, layout=layout, device=device)
@@ -332,17 +324,7 @@ def _of_size(size: Sequence[int], *, dtype: Any = None, layout: Any = None, devi
 
 
 @rule("aten._sparse_coo_tensor_unsafe.default", takes_sparse=True)
-def _unsafe(
-    indices: Tensor,
-    values: Tensor,
-    size: Sequence[int],
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-    is_coalesced: bool | None = None,
-) -> Any:
+def _unsafe(indices: Tensor, values: Tensor, size: Sequence[int], *, is_coalesced: bool | None = None, **options: Any) -> Any:
     if values.dim() == 0:
         values = aten.expand.default(values, [indices.shape[1]])
     return make_coo(size, indices, values, bool(is_coalesced))

@@ -383,6 +383,13 @@ def _window(rois: Tensor, rows: _Spans, columns: _Spans, high: int, wide: int, h
     return _Window(aten.view.default(index, shape), aten.view.default(pixel, shape), aten.view.default(area, [-1, 1]))
 
 
+def _windows(rois: Tensor, rows: _Spans, columns: _Spans, how: _Pooling, past: int) -> Iterator[tuple[Tensor, _Window]]:
+    """Yield the positions of boxes with bins of about one size, and the pixels of their bins."""
+    for high, wide, which in groups(_extent(rows), _extent(columns)):
+        own = aten.index_select.default(rois, 0, which)
+        yield which, _window(own, _select(rows, which), _select(columns, which), high, wide, how, past)
+
+
 @library_rule("torchvision.roi_pool.default")
 def roi_pool(input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int) -> tuple[Tensor, Tensor]:
     """Return each bin's maximum and its index (Girshick, "Fast R-CNN", 2015, section 2.1); 0 and -1 for an empty bin."""
@@ -401,9 +408,7 @@ def roi_pool(input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: i
     rows, columns = _bins(rois, how, 1, 0)
     largest: list[tuple[Tensor, Tensor]] = []
     pixels: list[tuple[Tensor, Tensor]] = []
-    for high, wide, which in groups(_extent(rows), _extent(columns)):
-        own, own_rows, own_columns = aten.index_select.default(rois, 0, which), _select(rows, which), _select(columns, which)
-        window = _window(own, own_rows, own_columns, high, wide, how, past)
+    for which, window in _windows(rois, rows, columns, how, past):
         value, pixel = _largest(table, window)
         largest.append((which, _per_box(value, how)))
         pixels.append((which, _per_box(pixel, how)))
@@ -464,9 +469,7 @@ def ps_roi_pool(input: Tensor, rois: Tensor, spatial_scale: float, pooled_height
     table = padded(widened(as_rows(input, how.bins)))
     rows, columns = _bins(rois, how, 0, 1)
     parts: list[tuple[Tensor, Tensor]] = []
-    for high, wide, which in groups(_extent(rows), _extent(columns)):
-        own, own_rows, own_columns = aten.index_select.default(rois, 0, which), _select(rows, which), _select(columns, which)
-        window = _window(own, own_rows, own_columns, high, wide, how, table.shape[0] - 1)
+    for which, window in _windows(rois, rows, columns, how, table.shape[0] - 1):
         ones = aten.full.default(window.row.shape, 1, dtype=table.dtype, device=table.device)
         means = aten.div.Tensor(gather_rows(table, window.row, ones), aten.clamp.default(window.area, 1))
         parts.append((which, _per_box(means, how)))
@@ -489,9 +492,7 @@ def ps_roi_pool_backward(
     rows, columns = _bins(rois, how, 0, 0, rounds_float=True)
 
     def pieces() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for high, wide, which in groups(_extent(rows), _extent(columns)):
-            own, own_rows, own_columns = aten.index_select.default(rois, 0, which), _select(rows, which), _select(columns, which)
-            window = _window(own, own_rows, own_columns, high, wide, how, past)
+        for which, window in _windows(rois, rows, columns, how, past):
             ones = aten.full.default(window.row.shape, 1, dtype=per_box.dtype, device=per_box.device)
             share = aten.view.default(aten.index_select.default(per_box, 0, which), [-1, grad.shape[1]])
             yield window.row, ones, aten.div.Tensor(share, aten.clamp.default(window.area, 1))
