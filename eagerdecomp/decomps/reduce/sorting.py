@@ -267,6 +267,7 @@ def _searchsorted(
         if sorter.shape != sorted_sequence.shape:
             return NotImplemented
         sorted_sequence = aten.gather.default(sorted_sequence, -1, sorter)
+    sorted_sequence, self = (in_type(one, torch.result_type(sorted_sequence, self)) for one in (sorted_sequence, self))
     reached = aten.gt.Tensor if right or side == "right" else aten.ge.Tensor
     length = sorted_sequence.size(-1)
     whole_row = sorted_sequence.dim() == 1
@@ -325,16 +326,13 @@ def _computed_in(dtype: torch.dtype, number: Any) -> torch.dtype:
 
 @rule("aten.bucketize.Tensor", "aten.bucketize.Scalar", recorded=True)
 def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
-    """Handle scalars, and calls without boundaries, for which torch's table entry returns the wrong dtype."""
     if boundaries.dim() != 1:
         return NotImplemented
     if isinstance(self, Tensor):
-        if boundaries.size(0) and self.numel():
-            return NotImplemented
-    elif boundaries.size(0) and isinstance(self, (bool, int, float)):
+        return _searchsorted(boundaries, self, out_int32=out_int32, right=right)
+    if boundaries.size(0) and isinstance(self, (bool, int, float)):
         return _searchsorted_scalar(boundaries, self, out_int32=out_int32, right=right)
-    shape = list(self.shape) if isinstance(self, Tensor) else []
-    return aten.full.default(shape, 0, dtype=torch.int32 if out_int32 else torch.int64, device=boundaries.device)
+    return aten.full.default([], 0, dtype=torch.int32 if out_int32 else torch.int64, device=boundaries.device)
 
 
 @rule("aten.isin.Tensor_Scalar")

@@ -59,3 +59,11 @@ def test_search_of_rows_out_of_order_and_with_nan_takes_eagers_probes(length: in
             check(torch.searchsorted, rows, sought, right=right)
             check(torch.searchsorted, rows[0], 2.0, right=right)
     check(torch.searchsorted, mixed, sought, sorter=torch.randint(length, (3, length)))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int64, torch.float16])
+def test_a_search_for_a_0_dim_tensor_takes_the_dtype_of_the_boundaries(dtype: torch.dtype) -> None:
+    sought = torch.tensor(150).to(dtype)
+    for boundaries in (torch.tensor([-100, 0, 100], dtype=torch.int8), torch.tensor([1, 100, 200]), torch.tensor([0.5, 149.9])):
+        check(torch.bucketize, sought, boundaries)
+        check(torch.searchsorted, boundaries, sought)
