@@ -150,6 +150,12 @@ class Backend:
         ops = OpSet._make((op for op in found if op is not None), {}, device_type)
         return cls(device_type if name is None else name, ops, device_type=device_type, dtypes=dtypes)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        kernels = {str(op): kernel for op, kernel in self.kernels.items()}
+        nondeterministic = [str(op) for op in self.nondeterministic]
+        rest = (self.compile, self.device_type, self.costs, self.dtypes, nondeterministic)
+        return (Backend, (self.name, self.ops, kernels, *rest))
+
     def __repr__(self) -> str:
         if self.name == _UNNAMED and not self.kernels:
             return repr(self.ops)

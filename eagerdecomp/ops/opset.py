@@ -227,11 +227,9 @@ def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
     """Return an `OpSet` itself, or one made of an iterable of overloads, packets and names."""
     if isinstance(ops, OpSet):
         return ops
-    if isinstance(ops, str) and ops in NAMED_SETS:
-        raise OpSetError(
-            f"{ops!r} is not an operator. It is the command line's name of an op set: in Python, call "
-            f"eagerdecomp.{NAMED_SETS[ops].__name__}()"
-        )
+    for name, make in NAMED_SETS.items():
+        if isinstance(ops, str) and ops in (name, make.__name__):
+            raise OpSetError(f"{ops!r} is the name of an op set, not of an operator: in Python, pass eagerdecomp.{make.__name__}()")
     if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
         raise ArgumentTypeError(f"an op set is an iterable of operators, not one operator: write [{_spelled(ops)}]")
     if not isinstance(ops, Iterable):

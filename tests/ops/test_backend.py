@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
@@ -121,3 +123,22 @@ def test_a_kernel_or_predicate_with_wrong_parameters_raises(op: str, wrong: Any,
         assert words.startswith(f"{kind} for {op} cannot take its arguments: ")
         assert f"  the op is {schema}\n" in words
         assert shown in words
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda backend: pickle.loads(pickle.dumps(backend))])
+def test_a_backend_survives_a_copy_and_pickling(again: Callable[[ed.Backend], ed.Backend]) -> None:
+    costs = {"aten.sin.default": {1: 1e-6}, "aten.cos.default": {1: 2e-6, 9: 3e-6}}
+    backend = ed.Backend(
+        *("mine", ["aten.sin.default", "aten.cos.default", "aten.mm"], {"aten.sin.default": kernel}),
+        device_type="cpu",
+        costs=costs,
+        dtypes={torch.float32},
+        nondeterministic=["aten.mm"],
+    )
+    made = again(backend)
+    assert repr(made) == repr(backend)
+    assert dict(made.kernels) == {aten.sin.default: kernel}
+    assert (made.ops, made.device_type, made.dtypes) == (backend.ops, "cpu", backend.dtypes)
+    assert made.nondeterministic == backend.nondeterministic
+    assert made.costs is not None
+    assert made.costs("aten.cos.default", 9) == 3e-6

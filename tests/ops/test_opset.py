@@ -189,6 +189,13 @@ def test_comments_and_empty_lines_are_ignored() -> None:
     assert parse_ops(["# none yet"], source="f") == ed.OpSet()
 
 
+@pytest.mark.parametrize("name", [*NAMED_SETS, *(make.__name__ for make in NAMED_SETS.values())])
+def test_the_name_of_a_set_is_refused_with_the_call_to_write(name: str) -> None:
+    with pytest.raises(ed.OpSetError, match=r"in Python, pass eagerdecomp\.\w+\(\)") as caught:
+        ed.EagerDecompMode(name)
+    assert caught.match(NAMED_SETS[name].__name__ if name in NAMED_SETS else name)
+
+
 @pytest.mark.parametrize("name", sorted(NAMED_SETS))
 def test_a_set_is_included_by_name(name: str) -> None:
     ops = parse_ops([f"@{name}", "aten.sort.stable"], source="f")
