@@ -17,7 +17,6 @@ from eagerdecomp.decomps.sparse.compressed import (
     make_compressed,
     of_coo,
     stored_values,
-    with_compressed_values,
 )
 from eagerdecomp.decomps.sparse.parts import (
     add_to_dense,
@@ -309,8 +308,10 @@ def _sum_matrix(self: Tensor, dim: Sequence[int] | None, keepdim: bool, dtype: t
     """Sum a CSR matrix to a CSR row, column or number, which stores the sums of stored elements only."""
     dims = {wrapped_dim(one, 2) for one in dim or (0, 1)}
     indices, values = parts(as_coo(self))
-    known = self.layout is torch.sparse_csr and aten.crow_indices.default(self).dtype is torch.int64 and values.shape[0]
-    if not known or not keepdim or len(dims) < len(dim or (0, 1)) or self.dtype is torch.bool:
+    if self.layout is not torch.sparse_csr or not values.shape[0] or not keepdim:
+        return NotImplemented
+    integers = aten.crow_indices.default(self).dtype
+    if len(dims) < len(dim or (0, 1)) or self.dtype is torch.bool or (self.dtype.is_complex and integers is torch.int32):
         return NotImplemented
     dtype = dtype or (self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.int64)
     rows = [aten.select.int(indices, 0, one) for one in range(2)]
@@ -318,7 +319,8 @@ def _sum_matrix(self: Tensor, dim: Sequence[int] | None, keepdim: bool, dtype: t
     size = [1 if one in dims else self.shape[one] for one in range(2)]
     values = in_type(in_type(values, dtype), torch.float32 if dtype in HALF else dtype)
     found = of_coo(make_coo(size, aten.stack.default(rows, 0), values, False), torch.sparse_csr)
-    return with_compressed_values(found, in_type(aten.values.default(found), dtype))
+    ends, places, values = compressed_parts(found)
+    return make_compressed(in_type(ends, integers), in_type(places, integers), in_type(values, dtype), size, torch.sparse_csr)
 
 
 @rule("aten._sparse_sum_backward.default", takes_sparse=True)

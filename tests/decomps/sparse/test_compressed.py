@@ -82,6 +82,24 @@ def test_an_op_is_eagers(name: str) -> None:
     check_sparse(lambda: OF_ANY[name](coo().to_sparse_csc()), times=1)
 
 
+@pytest.mark.parametrize("integers", [torch.int64, torch.int32])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int8])
+def test_a_sum_of_a_matrix_is_eagers_bit_for_bit(dtype: torch.dtype, integers: torch.dtype) -> None:
+    """Eager adds float16 in float32: in float16, adding ones would end at 2048."""
+    count = 5000
+    values = torch.arange(count).remainder(7).to(dtype)
+    ends, places = torch.tensor([0, count - 1, count - 1, count]), torch.arange(count).remainder(count - 1)
+    matrix = torch.sparse_csr_tensor(ends.to(integers), places.to(integers), values, (3, count))
+    for dims in ((0,), (1,), (0, 1)):
+        with ed.EagerDecompMode(ed.core_aten()):
+            found = matrix.sum(dims, keepdim=True)
+        want = matrix.sum(dims, keepdim=True)
+        for part in (Tensor.crow_indices, Tensor.col_indices, Tensor.values):
+            assert part(found).dtype is part(want).dtype
+            assert torch.equal(part(found), part(want))
+    assert matrix.sum((0, 1), keepdim=True).values() > 14_000
+
+
 OF_VALUES: dict[str, Callable[[Tensor], Any]] = {
     "to_dense": lambda a: a.to_dense(),
     "sin": torch.sin,
