@@ -70,6 +70,9 @@ LINEAR, CUBIC, LANCZOS = _Filter(1, _triangle), _Filter(2, _keys), _Filter(3, _l
 
 # -- windows ------------------------------------------------------------------------------------------------------
 
+#: Windows whose widths are computed one by one, which takes 0.3 us each in Python; of more, the width is bounded.
+_MANY = 4096
+
 
 @dataclass(frozen=True)
 class _FilteredAxis:
@@ -82,12 +85,14 @@ class _FilteredAxis:
     shrunk: float  # distances in elements of the coarser side
 
     def width(self, dtype: torch.dtype) -> int:
-        """Return the size of the widest window."""
+        """Return the size of the widest window; among very many windows, one more than it has without rounding errors."""
         widest = 1
-        for number in range(self.count):
+        for number in range(self.count) if self.count <= _MANY else ():
             centre = rounded(self.ratio * (number + 0.5), dtype)
             start, end = (int(rounded(centre + side, dtype) + 0.5) for side in (-self.support, self.support))
             widest = max(widest, min(end, self.size) - max(start, 0))
+        if self.count > _MANY:
+            widest = min(math.ceil(2 * self.support) + 1, self.size)
         return min(widest, 2 * math.ceil(self.support) + 1)
 
 

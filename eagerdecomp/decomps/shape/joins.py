@@ -23,7 +23,7 @@ def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
             return NotImplemented
         if not one.is_contiguous():
             rows = False
-    if not rank or not -rank <= dim + 1 <= rank + 1 or not (rows or rank < 4 or _any_contiguous(tensors)):
+    if not tensors or not -rank <= dim + 1 <= rank + 1 or not (rows or rank < 4 or _any_contiguous(tensors)):
         return NotImplemented
     if dim < 0:
         dim += rank + 1

@@ -37,6 +37,14 @@ def test_indices_far_from_the_start_are_rounded_as_by_eager(name: str, size: int
         torch.testing.assert_close(on_core(lambda: op(x, *options), WITHOUT_VEC), op(x, *options), rtol=1e-5, atol=atol)
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(("size", "count"), [(64, 5000), (5000, 4999), (9000, 5000)])
+def test_an_infinity_affects_the_same_of_many_antialiased_windows_as_in_eager(size: int, count: int, mode: str) -> None:
+    x = torch.arange(2.0 * size).view(1, 1, size, 2)
+    x[0, 0, size // 3] = float("inf")
+    check(torch.nn.functional.interpolate, x, (count, 2), mode=mode, antialias=True)
+
+
 #: Fractional scales with which positions in float64 come near to integers: eager rounds them to float32 before ``floorf``.
 NEAR_INTEGERS = [3.1, 2.3, 1.7, 0.7, 0.3, 1.1]
 
