@@ -287,6 +287,7 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("bucketize.Tensor", "dtype of the result", _given(out_int32=False)),
     _broken("renorm", "maximum at the boundary", _given(maxnorm=1.0)),
     _broken("isin.Tensor_Tensor", "invert ignored", _given(invert=False)),
+    _broken("unique_dim", "counts of another order", _result(lambda x: x.flip(0), 2)),
     _broken("unique_consecutive", "order of the inverse", lambda run, a: (run()[0], run()[1].flip(0), run()[2])),
     _broken("var_mean.correction", "mean of float16", _result(_float32, 1)),
     _broken("max", "of integers in float32", _large_by_float),
@@ -303,6 +304,7 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("unbind.int", "copies, not views", lambda run, a: [one.clone() for one in run()]),
     _broken("t", "copy, not a view", _result(_copied)),
     _broken("unfold", "copy where a view is due", _result(_copied)),
+    _broken("lift_fresh_copy", "strides kept", lambda run, a: a.self.clone()),
     _broken("transpose.int", "axis from the end", _other_end("dim1")),
     _broken(
         "index_add",
@@ -312,6 +314,8 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("take", "strides ignored", _as_if_dense),
     _broken("pixel_shuffle", "channels in another order", lambda run, a: run(self=a.self.flip(-3))),
     _broken("trace", "wide matrices", lambda run, a: run(self=a.self[..., : a.self.shape[0]][: a.self.shape[1] - 1])),
+    _broken("native_channel_shuffle", "groups of the other size", lambda run, a: run(groups=a.self.shape[1] // a.groups)),
+    _broken("_convert_indices_from_coo_to_csr", "dtype of the result", _given(out_int32=False)),
     _broken("bincount", "minlength ignored", _given(minlength=0)),
     _broken("histc", "bins ignored", _given(bins=100)),
     _broken("repeat_interleave.Tensor", "empty result", _result(_empty_ones)),
@@ -345,6 +349,8 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("cholesky_inverse", "transposed, not adjoint", _result(lambda x: x.conj().resolve_conj())),
     # training and images
     _broken("binary_cross_entropy", "weight ignored", _given(weight=None)),
+    _broken("_ctc_loss", "blank ignored", _given(blank=0)),
+    _broken("_masked_softmax", "mask ignored", lambda run, a: run(mask=torch.zeros_like(a.mask))),
     _broken("nll_loss_forward", "ignored class counts", _given(ignore_index=-100)),
     _broken("smooth_l1_loss", "beta ignored", _given(beta=1.0)),
     _broken("huber_loss", "mean becomes sum", _as_if("reduction", 1, lambda value: 2)),
