@@ -131,23 +131,11 @@ def _no_heads(num_heads: int) -> str:
     return "" if num_heads else "the number of heads must not be 0"
 
 
-def _mkldnn_rnn_layer(
-    input: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor,
-    b_hh: Tensor,
-    hx: Tensor,
-    cx: Tensor,
-    reverse: bool,
-    batch_sizes: Sequence[int],
-    mode: int,
-    hidden_size: int,
-    *more: Any,
-) -> bool:
+def _mkldnn_rnn_layer(input: Tensor, w_ih: Tensor, w_hh: Tensor, *rest: Any) -> bool:
     """Return whether weights or states have other sizes than the kernel takes them to have. PyTorch #143485."""
     if input.dim() != 3:
         return False
+    _, _, hx, cx, _, _, _, hidden_size, *_ = rest
     weights = w_ih.shape == (4 * hidden_size, input.size(2)) and w_hh.shape == (4 * hidden_size, hidden_size)
     return not weights or not hx.shape[-2:] == cx.shape[-2:] == (input.size(1), hidden_size)
 

@@ -28,14 +28,5 @@ def _functional_assert_async(self: Tensor, assert_msg: str, dep_token: Tensor) -
 
 
 @rule("aten._make_dep_token.default", recorded=True)
-def _make_dep_token(
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None,
-) -> Any:
-    return aten.empty.memory_format(
-        [], dtype=dtype, layout=layout, device=device, pin_memory=pin_memory, memory_format=memory_format
-    )
+def _make_dep_token(**options: Any) -> Any:
+    return aten.empty.memory_format([], **options)

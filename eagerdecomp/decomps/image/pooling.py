@@ -155,20 +155,12 @@ def _channels_moved_last(x: Tensor) -> Tensor:
 
 
 def _max_pool_backward(dims: int) -> Callable[..., Any]:
-    def run(
-        grad_output: Tensor,
-        self: Tensor,
-        kernel_size: list[int],
-        stride: list[int],
-        padding: list[int],
-        dilation: list[int],
-        ceil_mode: bool,
-        indices: Tensor,
-    ) -> Any:
+    def run(grad_output: Tensor, self: Tensor, *rest: Any) -> Any:
+        *options, ceil_mode, indices = rest
         if dims == 3:  # eager takes the number of windows from the gradient
             fits = grad_output.shape == indices.shape and grad_output.shape[:-3] == self.shape[:-3]
         else:
-            windows = pool_windows(2, kernel_size, stride, padding, dilation)
+            windows = pool_windows(2, *options)
             fits = all(is_pooled(given, self, windows, ceil_mode) for given in (grad_output, indices))
         if not fits:
             raise ValueError  # so that eager is asked: torch's table entry, the next rule, accepts more
@@ -228,17 +220,9 @@ def _fractional_max_pool_backward(dims: int) -> Callable[..., Any]:
 
 
 @rule("aten.avg_pool3d_backward.default", recorded=True)
-def _avg_pool3d_backward(
-    grad_output: Tensor,
-    self: Tensor,
-    kernel_size: list[int],
-    stride: list[int],
-    padding: list[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Any:
+def _avg_pool3d_backward(grad_output: Tensor, self: Tensor, *rest: Any) -> Any:
     """Divide the gradient by each window's divisor. Sum overlapping windows by a transposed convolution with ones."""
+    kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override = rest
     windows = pool_windows(3, kernel_size, stride, padding, [1])
     if not self.dtype.is_floating_point or not is_pooled(grad_output, self, windows, ceil_mode):
         return NotImplemented

@@ -100,17 +100,9 @@ def _average(dims: int) -> Callable[..., Any]:
     return run
 
 
-def _average_backward(
-    grad_output: Tensor,
-    self: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Any:
-    pool = _AveragePool(self, (kernel_size, stride, padding), 2, ceil_mode)
+def _average_backward(grad_output: Tensor, self: Tensor, *rest: Any) -> Any:
+    *options, ceil_mode, count_include_pad, divisor_override = rest
+    pool = _AveragePool(self, options, 2, ceil_mode)
     if not is_pooled(grad_output, self, pool.windows, ceil_mode):
         return NotImplemented
     if not self.numel():

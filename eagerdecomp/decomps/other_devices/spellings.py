@@ -134,21 +134,12 @@ def _summed_to(grad: Tensor, shape: Sequence[int]) -> Any:
 # -- the rest -----------------------------------------------------------------------------------------------------------------
 
 
-@rule("aten.max_pool2d_backward.default", recorded=True)
-def _max_pool_backward(
-    grad_output: Tensor,
-    self: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-    ceil_mode: bool = False,
-) -> Any:
+@rule("aten.max_pool2d_backward.default", by_schema=True)
+def _max_pool_backward(call: Any) -> Any:
     """Compute the indices of the maxima again, and call the backward op that uses them."""
-    _, indices = aten.max_pool2d_with_indices.default(self, kernel_size, stride, padding, dilation, ceil_mode)
-    return aten.max_pool2d_with_indices_backward.default(
-        grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices
-    )
+    windows = call.kernel_size, call.stride, call.padding, call.dilation, call.ceil_mode
+    _, indices = aten.max_pool2d_with_indices.default(call.self, *windows)
+    return aten.max_pool2d_with_indices_backward.default(call.grad_output, call.self, *windows, indices)
 
 
 @rule("aten._masked_scale.default", recorded=True)

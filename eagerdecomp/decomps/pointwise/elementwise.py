@@ -191,14 +191,7 @@ def _conj_physical(self: Tensor) -> Any:
 
 
 @rule("aten._efficientzerotensor.default", recorded=True)
-def _efficient_zeros(
-    size: Sequence[int],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: bool | None = None,
-) -> Any:
+def _efficient_zeros(size: Sequence[int], *, dtype: torch.dtype | None = None, device: Any = None, **options: Any) -> Any:
     """Return a tensor filled with zeros; `runtime/zero_tangents.py` makes sums and products ignore it, as eager does."""
     return aten.full.default(size, 0, dtype=dtype or torch.get_default_dtype(), device=device)
 

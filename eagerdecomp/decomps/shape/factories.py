@@ -160,14 +160,7 @@ def _range(
 
 @rule("aten.kaiser_window.default", "aten.kaiser_window.periodic", "aten.kaiser_window.beta", recorded=True)
 def _kaiser_window(
-    window_length: int,
-    periodic: bool = True,
-    beta: float = 12.0,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
+    window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None, layout: Any = None, **options: Any
 ) -> Any:
     """Compute ``i0(beta * sqrt(1 - ((i - a) / a) ** 2)) / i0(beta)``, where ``a`` is half the last index.
 
@@ -177,34 +170,24 @@ def _kaiser_window(
         return NotImplemented
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if window_length < 2:
-        return aten.full.default([window_length], 1, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+        return aten.full.default([window_length], 1, dtype=dtype, layout=layout, **options)
     computed, count = torch.float32 if dtype in HALF else dtype, window_length + bool(periodic)
     middle = (count - 1) / 2
-    index = aten.arange.start_step(0, count, 1, dtype=computed, device=device, pin_memory=pin_memory)
+    index = aten.arange.start_step(0, count, 1, dtype=computed, **options)
     away = aten.div.Scalar(aten.sub.Scalar(index, middle), middle)
     root = aten.sqrt.default(aten.add.Scalar(aten.neg.default(aten.mul.Tensor(away, away)), 1))
-    most = aten.i0.default(aten.full.default([], beta, dtype=computed, device=device))
+    most = aten.i0.default(aten.full.default([], beta, dtype=computed, device=options.get("device")))
     window = in_type(aten.div.Tensor(aten.i0.default(aten.mul.Scalar(root, beta)), most), dtype)
     return aten.slice.Tensor(window, 0, 0, window_length) if periodic else window
 
 
 @rule("aten.hann_window.default", "aten.hann_window.periodic", recorded=True)
-def _hann_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> Any:
+def _hann_window(window_length: int, periodic: bool = True, *, dtype: Any = None, layout: Any = None, **options: Any) -> Any:
     """Compute Hamming's window with other coefficients."""
     if layout not in (None, torch.strided):
         return NotImplemented
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    return aten.hamming_window.periodic_alpha_beta(
-        window_length, periodic, 0.5, 0.5, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory
-    )
+    return aten.hamming_window.periodic_alpha_beta(window_length, periodic, 0.5, 0.5, dtype=dtype, layout=layout, **options)
 
 
 _filled_like(op_called("aten.zeros_like.default"), 0)
