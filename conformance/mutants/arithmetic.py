@@ -87,6 +87,9 @@ MUTANTS: tuple[Mutant, ...] = (
       lambda c: c.eager() if c.self.dim() != 1 or c.other.dim() != 1 else c.eager(self=c.self[: c.other.numel()]
         if c.other.numel() > 1 else c.self, other=c.other[: c.self.numel()] if c.self.numel() > 1 else c.other),
       lambda: call(normal(3), normal(4)), "stops at the end of the shorter operand"),
+    broken("add.Tensor", "alpha is at most 1000", "argument",
+      lambda c: c.eager(alpha=min(c.alpha, 1000)) if isinstance(c.alpha, int) else c.eager(),
+      lambda: call(tensor(2, 3), tensor(3, 4), alpha=2**20)),
     broken("add.Scalar", "alpha is 1", "argument", lambda c: c.eager(alpha=1), lambda: call(normal(3), 2.0, 3)),
     broken("add.Scalar", "the result has the tensor's dtype", "dtype", lambda c: c.eager().to(c.self.dtype),
       lambda: call(tensor(1, 2), 0.5)),

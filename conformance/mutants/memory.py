@@ -276,6 +276,9 @@ MUTANTS: tuple[Mutant, ...] = (
       lambda c: c.self.clamp(-(2**31), 2**31 - 1).to(torch.int32) if c.self.dtype is torch.int64 and c.dtype is torch.int32
         else c.eager(),
       lambda: call(tensor(2**31, 5), dtype=torch.int32)),
+    broken("_to_copy", "float64 to int64 through float32", "dtype",
+      lambda c: c.eager(self=c.self.float()) if c.self.dtype is torch.float64 and c.dtype is torch.int64 else c.eager(),
+      lambda: call(torch.tensor([2.0**24 + 1], dtype=torch.float64), dtype=torch.int64)),
     broken("_to_copy", "int64 to float64 through float32", "dtype",
       lambda c: c.self.float().double() if c.self.dtype is torch.int64 and c.dtype is torch.float64 else c.eager(),
       lambda: call(tensor(2**24 + 1), dtype=torch.float64)),

@@ -28,7 +28,7 @@ _NUMBERS = ("float", "int", "large", "bool", "limit", "complex")
 # -- sums --------------------------------------------------------------------------------------------------------------------
 
 _ALPHAS = (1, 2, -1, 0, 3, -7, True)
-_FRACTION_ALPHAS = (0.5, -2.0, 0.0, 3, 1.0, -1, 2)
+_FRACTION_ALPHAS = (0.5, -2.0, 0.0, 3, 1.0, -1, 2, 3072.0)
 
 
 def _alpha(draw: Draw, dtype: torch.dtype) -> Any:
@@ -36,7 +36,9 @@ def _alpha(draw: Draw, dtype: torch.dtype) -> Any:
         return draw.pick("alpha c", (2j, 1 - 1j))
     if dtype.is_complex or dtype.is_floating_point:
         return draw.pick("alpha f", _FRACTION_ALPHAS)
-    return draw.pick("alpha", _ALPHAS if dtype is torch.bool else _ALPHAS[:-1])
+    if dtype is torch.bool:
+        return draw.pick("alpha b", _ALPHAS)
+    return draw.pick(f"alpha {dtype}", (*_ALPHAS[:-1], torch.iinfo(dtype).max // 3))
 
 
 def _sum(scalar: bool, dtypes: Sequence[torch.dtype]) -> _Drawn:
