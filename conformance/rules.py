@@ -112,12 +112,16 @@ PERMITTED = (
     Permitted("conv_tbc", "values|state", "eager leaves out the padding, also beside NaN and infinities", "nan|inf"),
     Permitted("_shape_as_tensor", "raises|state", "a composition that makes a tensor in C++", "detach_"),
     Permitted("empty_strided", "raises|state", "an op of no set", "no route leads"),
+    Permitted("_reshape_alias_copy", "raises|state", "negative strides, which `as_strided` refuses", "no route leads"),
+    Permitted("_transformer_encoder_layer_fwd", "values|state", "sums in another order", r"\b\d\d? ULPs"),
+    Permitted("cumprod_backward", "errors|state", "sizes that autograd does not pass: rules do not compare them", "eager refuses"),
 )
 
 
 #: Names of ops with a rule of ours, without namespace and overload, that the suite has no calls of -> the reason.
 UNDRAWN = {
     r"\w*(sparse|spmm|spaddmm)\w*|_coalesce|_to_dense|native_norm": "the tensors of the suite are dense",
+    "_ctc_loss_backward": "eager's kernel ended the process in the suite, for a reason not yet known",
     "_nested_tensor_from_mask(_left_aligned)?": "the suite does not compare nested tensors",
     "_conv_depthwise2d|conv_depthwise3d|_cudnn_ctc_loss|miopen_ctc_loss": "eager has no kernel on the CPU",
 }

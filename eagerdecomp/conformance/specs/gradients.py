@@ -9,14 +9,14 @@ from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.generic_spec import spec_of_any
 from eagerdecomp.conformance.samples import COMPLEX, FLOATS, HALVES, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Near, Skip, Spec
-from eagerdecomp.conformance.specs import advanced_indexing, indexing, reductions, related, views
+from eagerdecomp.conformance.specs import advanced_indexing, indexing, reductions, views
 from eagerdecomp.eager.observe import Caught
 from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
 
 __all__ = ["SPECS"]
 
-_KNOWN = {**views.SPECS, **indexing.SPECS, **advanced_indexing.SPECS, **reductions.SPECS, **related.SPECS}
+_KNOWN = {**views.SPECS, **indexing.SPECS, **advanced_indexing.SPECS, **reductions.SPECS}
 
 #: A backward op's name for an argument -> the forward op's.
 _RENAMED = {"input": "self"}
@@ -31,13 +31,13 @@ def _backward(
     """Return the name of a backward op and its spec: calls that belong to a call of the forward op.
 
     Args:
-        name: the name of the backward op; the overload is ``default`` if the name has none.
+        name: the name of the backward op.
         forward: the name of the forward op's overload.
         near: the allowed error.
         renamed: names of arguments -> the forward op's names.
         halves: False if the rounding of arguments decides the accuracy, which is then too low to compare.
     """
-    named = f"aten.{name}" if "." in name else f"aten.{name}.default"
+    named = f"aten.{name}.default"
 
     def call(draw: Draw) -> Call:
         op, backward = resolve_ops([f"aten.{forward}"])[0], resolve_ops([named])[0]
@@ -50,8 +50,7 @@ def _backward(
         if caught.error is not None:
             raise Skip("eager refuses the forward call")
         results = results if isinstance(results, (list, tuple)) else [results]
-        names = [one.name or f"output{number or ''}" for number, one in enumerate(op._schema.returns)]
-        values: dict[str, Any] = dict(zip(names, results, strict=True))
+        values: dict[str, Any] = dict(zip((one.name or "output" for one in op._schema.returns), results, strict=True))
         given = arguments_of(op, made.args, made.kwargs)
         values.update(zip((one.name for one in facts_of(op).arguments), given, strict=True))
         sizes, dtype = results[0].shape, results[0].dtype
@@ -76,7 +75,6 @@ def _backward(
 
 
 _SUMS = Near(16)
-_OF_CTC = {"neg_log_likelihood": "output", "log_alpha": "output1"}
 
 SPECS: Mapping[str, Spec] = dict(
     [
@@ -92,8 +90,6 @@ SPECS: Mapping[str, Spec] = dict(
         _backward("nll_loss2d_backward", "nll_loss2d_forward.default", _SUMS),
         _backward("cumprod_backward", "cumprod.default", Near(64, of="largest")),
         _backward("slice_inverse", "slice.Tensor", renamed={"self": "output", "src": "self"}),
-        _backward("_ctc_loss_backward", "_ctc_loss.default", Near(64, of="largest"), _OF_CTC),
-        _backward("_ctc_loss_backward.Tensor", "_ctc_loss.Tensor", Near(64, of="largest"), _OF_CTC),
         _backward("log_sigmoid_backward", "log_sigmoid_forward.default", _SUMS, halves=False),
         _backward("binary_cross_entropy_backward", "binary_cross_entropy.default", _SUMS, halves=False),
     ]

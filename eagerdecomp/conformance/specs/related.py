@@ -29,18 +29,19 @@ def _cross(draw: Draw) -> Call:
 
 
 def _ctc_loss(draw: Draw, *, tensors: bool) -> Call:
-    steps, batch, classes = (draw.pick(name, (4, 1, 7, 16)) for name in ("steps", "batch", "classes"))
+    """Draw a call whose lengths are choices, not values: lists do not change when the tensors of a call get other values."""
+    steps, classes, batch = draw.pick("steps", (4, 1, 7, 16)), draw.pick("classes", (4, 1, 7)), draw.pick("batch", (3, 1, 2))
     blank = draw.pick("blank", (0, classes - 1))
     most = draw.pick("targets", (2, 1, 4, 0))
     draws = draw.generator()
-    lengths = torch.randint(most + 1, (batch,), generator=draws)
+    lengths = [draw.below(most + 1) for _ in range(batch)]
     padded = draw.flag("padded")
-    targets = torch.randint(max(classes - 1, 1), (batch, most) if padded else (int(lengths.sum()),), generator=draws)
+    targets = torch.randint(max(classes - 1, 1), (batch, most) if padded else (sum(lengths),), generator=draws)
     targets = (targets + (targets >= blank).to(torch.int64)).clamp(max=classes - 1)
     log_probs = tensor(draw, "log_probs", draw.pick("dtype", WIDE_FLOATS), [steps, batch, classes], ("normal", "tens"))
     log_probs = in_layout(log_probs.log_softmax(-1), log_probs.shape, draw.pick("layout", LAYOUTS))
-    given = [torch.randint(1, steps + 1, (batch,), generator=draws), lengths]
-    sizes = given if tensors else [one.tolist() for one in given]
+    given = [[1 + draw.below(steps) for _ in range(batch)], lengths]
+    sizes = [torch.tensor(one) for one in given] if tensors else given
     return Call([log_probs, targets.to(draw.pick("indices", _INDICES)), *sizes, blank, draw.flag("zero_infinity")])
 
 
