@@ -169,7 +169,8 @@ def calls_of_lists(function: Callable[..., Any], listed: Callable[[int], Any]) -
 
 def rows(info: Any, done: dict[str, str], most: dict[str, int], begin: Callable[[str, str, int], None]) -> None:
     """Add to `done` the ways in which an operator grows, to lengths below `most`: a name, and what grows too fast, or ""."""
-    for case in itertools.islice(cases(info, Selection(samples=0), 0), SAMPLES):
+    growing = (case for case in cases(info, Selection(samples=0), 0) if any(ways(case.arguments)))
+    for case in itertools.islice(growing, SAMPLES):
         cache = ProgramCache()
         for key, lists, stretched in ways(case.arguments):
             if key in done or most.get(key) == 0:
