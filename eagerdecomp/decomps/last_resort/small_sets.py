@@ -147,6 +147,8 @@ def _pow_by_number(self: Tensor, exponent: Any) -> Any:
         formula = _POWERS.get(exponent)
         if formula is not None:
             return formula(self)
+    if self.is_complex() and exponent == 0:  # also for NaN, and for 0, whose logarithm is infinite
+        return aten.full_like.default(self, 1)
     return aten.pow.Tensor_Tensor(self, as_operand(self, exponent))
 
 

@@ -131,3 +131,8 @@ def test_the_planner_finds_the_tiny_set(monkeypatch: pytest.MonkeyPatch) -> None
     more += ("sparse_sampled_addmm.default", "_sparse_mm_reduce_impl.default")
     assert tiny - found == {f"aten.{name}" for name in more}
     assert found - tiny == {"aten.index_select.default"}
+
+
+@pytest.mark.parametrize("exponent", [0, 0.0, 0j])
+def test_complex_numbers_to_the_power_of_zero_are_one(exponent: complex) -> None:
+    check(torch.pow, torch.tensor([0j, 2 - 3j, complex(math.inf, 0), complex(math.nan, 0)]), exponent, ops=ed.tiny())
