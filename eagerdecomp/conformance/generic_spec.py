@@ -78,7 +78,7 @@ _FEW = ("lattice", "uniform", "tens", "ones", "zeros")
 #: is not theirs, or end the process.
 _WITHOUT = re.compile(
     r"\w*sparse|_?ctc_loss|cumprod_backward|log_sigmoid_backward|binary_cross_entropy_backward|slice_inverse|_rowwise_prune"
-    r"|_convert_indices"
+    r"|_convert_indices|mkldnn_rnn"
 )
 
 #: Ops whose kernels in eager walk an expanded dimension as if it had memory of its own.
