@@ -92,7 +92,8 @@ def test_a_wrapper_keeps_the_fast_handler_of_cached_programs() -> None:
     with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()) as counted:
         for _ in range(3):
             torch.poisson(x)
-    assert counted._entries[aten.poisson.default._op]._handler.__code__.co_filename == "<key of aten.poisson.default>"
+    place = counted._entries[aten.poisson.default._op]._handler.__code__.co_filename
+    assert place.startswith("<key of aten.poisson.default")  # a number follows if another test has compiled other guards
 
 
 def test_a_traceback_shows_the_line_of_a_generated_handler() -> None:
