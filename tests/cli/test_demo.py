@@ -69,13 +69,13 @@ def test_the_command_prints_progress_and_table_and_writes_json(tmp_path: Path, c
 def test_the_command_ends_with_130_and_the_table_on_ctrl_c(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = demo_module._Run.step
+    step = demo_module._TrainingRun.step
 
-    def interrupted(self: demo_module._Run) -> None:
+    def interrupted(self: demo_module._TrainingRun) -> None:
         step(self)
         if len(self.losses) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo_module._Run, "step", interrupted)
+    monkeypatch.setattr(demo_module._TrainingRun, "step", interrupted)
     assert main(["demo", "--steps", "9"]) == 130
     assert "steps done before the interrupt" in capsys.readouterr().out
