@@ -23,10 +23,6 @@ __all__ = ["install_program"]
 # Hits before a program is compiled: compilation takes about as long as recording, so rare programs are evaluated instead.
 _HITS_BEFORE_CODEGEN = 1
 
-# A program of more than `_LONG` kernel calls is compiled after more hits. For each of them, compiling takes 40 us, an evaluation 9,
-# and the compiled program 2: only six further calls pay for it, and the third would take five times as long as the second.
-_LONG, _HITS_OF_LONG = 1_000, 6
-
 
 def install_program(
     table: OpPrograms,
@@ -39,11 +35,10 @@ def install_program(
 ) -> None:
     """Store a program under its key.
 
-    The program is first evaluated call by call. After `_HITS_BEFORE_CODEGEN` hits (`_HITS_OF_LONG` if it is long) it is compiled to
-    Python; after many more hits it is passed to the backend's compile hook, if there is one. Tensors that depend only on sizes are
-    cached. If the key holds all facts, the strides of all values are known. Kernels then reuse the memory of temporaries, if the
-    set has in-place or ``out=`` ops. A program of a linked rule is only for the hook: until the hook has compiled it, the linked
-    rule runs.
+    The program is first evaluated call by call. After `_HITS_BEFORE_CODEGEN` hits it is compiled to Python; after many more hits it
+    is passed to the backend's compile hook, if there is one. Tensors that depend only on sizes are cached. If the key holds all
+    facts, the strides of all values are known. Kernels then reuse the memory of temporaries, if the set has in-place or ``out=``
+    ops. A program of a linked rule is only for the hook: until the hook has compiled it, the linked rule runs.
 
     Args:
         table: the programs of the op.
@@ -55,7 +50,7 @@ def install_program(
         linked: runs the linked rule, on the program's arguments; None for a recorded rule.
     """
     check(program)
-    hits, most = 0, _HITS_OF_LONG if len(program.calls) > _LONG else _HITS_BEFORE_CODEGEN
+    hits = 0
     strides_are_fixed = guards is not None and set(exact_guards(program.op)) <= set(guards)
     always_supported = functools.partial(_always_supported, backend.ops if backend is not None else OpSet())
 
@@ -65,7 +60,7 @@ def install_program(
     def replay(*arguments: Any) -> Any:
         nonlocal hits
         hits += 1
-        if hits <= most:
+        if hits <= _HITS_BEFORE_CODEGEN:
             return evaluate(program, kernel_of, arguments) if linked is None else linked(*arguments)
         optimised = optimise(program)
         compiled, result = (linked, linked(*arguments)) if linked is not None else compiled_to_python(optimised, arguments)

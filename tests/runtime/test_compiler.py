@@ -65,17 +65,6 @@ def test_the_first_hit_replays_what_was_recorded_and_the_second_runs_compiled_co
     assert table.programs["key"] is stored[2], "compiled more than once"
 
 
-def test_a_long_program_is_compiled_after_as_many_hits_as_pay_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eagerdecomp.runtime.compiler._LONG", len(WASTEFUL.calls) - 1)
-    table, ran = installed()
-    kernels = []
-    for _ in range(8):
-        ran.clear()
-        table.programs["key"](torch.ones(2))
-        kernels.append(len(ran))
-    assert kernels == [4] * 6 + [2] * 2
-
-
 def test_compiled_code_of_an_evicted_program_is_not_stored() -> None:
     table, _ = installed(limit=1)
     run = table.programs["key"]
