@@ -6,7 +6,8 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -58,6 +59,19 @@ def forked(run: Callable[[], Any], seconds: float = 60.0) -> str:
         return os.read(read, 4000).decode()
     finally:
         os.close(read)
+
+
+@contextmanager
+def beside(run: Callable[[], None], started: threading.Event, done: threading.Event) -> Iterator[None]:
+    """Run `run` on another thread until the block ends; the block begins once it has started."""
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        assert started.wait(60)
+        yield
+    finally:
+        done.set()
+        thread.join(60)
 
 
 def make() -> ed.EagerDecompMode:
@@ -122,14 +136,8 @@ def test_a_lock_that_a_thread_of_the_parent_held_is_free_in_the_child(name: str)
         if hasattr(lock, "acquire"):
             assert lock.acquire(timeout=5)
 
-    thread = threading.Thread(target=hold, daemon=True)
-    thread.start()
-    try:
-        assert held.wait(60)
+    with beside(hold, held, done):
         assert forked(child, 30) == ""
-    finally:
-        done.set()
-        thread.join(60)
     use(mode, 5)
 
 
@@ -154,18 +162,12 @@ def test_a_child_links_a_rule_that_a_thread_of_the_parent_was_linking() -> None:
             return OPAQUE(torch.ones(2)).tolist()  # type: ignore[no-any-return]
 
     got: list[Any] = []
-    thread = threading.Thread(target=lambda: got.append(call()), daemon=True)
-    thread.start()
 
     def child() -> None:
         for _ in range(3):
             assert call() == [2.0, 2.0]
 
-    try:
-        assert started.wait(60)
+    with beside(lambda: got.append(call()), started, done):
         assert forked(child, 30) == ""
-    finally:
-        done.set()
-        thread.join(60)
     assert got == [[2.0, 2.0]]
     assert call() == [2.0, 2.0]

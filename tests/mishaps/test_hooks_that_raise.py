@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from moments import in_another_thread, state
+from moments import Interrupted, in_another_thread, state
 from on_core import CORE
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
@@ -39,26 +39,6 @@ def net() -> nn.Sequential:
 def step(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
     given = x.clone().requires_grad_()
     return list(torch.autograd.grad(model(given).square().sum(), [given, *model.parameters()]))
-
-
-def in_mode() -> AbstractContextManager[Any]:
-    return ed.EagerDecompMode(SMALL, cache=ed.ProgramCache(), keep={"aten.linear"})
-
-
-def recorded() -> AbstractContextManager[Any]:
-    return RecordingMode(SMALL, cache=ed.ProgramCache())
-
-
-def preflighted() -> AbstractContextManager[Any]:
-    return ed.EagerDecompMode(SMALL, cache=ed.ProgramCache(), preflight=True)
-
-
-def verified() -> AbstractContextManager[Any]:
-    return ed.EagerDecompMode(SMALL, cache=ed.ProgramCache(), verify="cpu")
-
-
-def installed() -> AbstractContextManager[Any]:
-    return ed.install(SMALL, "cpu", cache=ed.ProgramCache())
 
 
 def under_saved(pack: Callable[..., Any], unpack: Callable[..., Any]) -> Callable[[nn.Module, torch.Tensor], Any]:
@@ -109,13 +89,22 @@ HOOKS: dict[str, Callable[[nn.Module, torch.Tensor], Any]] = {
 }
 
 
+WAYS: dict[str, Callable[[ed.ProgramCache], AbstractContextManager[Any]]] = {
+    "mode": lambda cache: ed.EagerDecompMode(SMALL, cache=cache, keep={"aten.linear"}),
+    "recorded": lambda cache: RecordingMode(SMALL, cache=cache),
+    "preflight": lambda cache: ed.EagerDecompMode(SMALL, cache=cache, preflight=True),
+    "verified": lambda cache: ed.EagerDecompMode(SMALL, cache=cache, verify="cpu"),
+    "installed": lambda cache: ed.install(SMALL, "cpu", cache=cache),
+}
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("way", [in_mode, recorded, preflighted, verified, installed])
-def test_an_error_of_a_hook_propagates_and_the_next_step_is_right(way: Any) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_of_a_hook_propagates_and_the_next_step_is_right(way: str) -> None:
     model = net()
     want = step(model, X)
     before = state()
-    with way():
+    with WAYS[way](ed.ProgramCache()):
         inside = state()
         for name, run in HOOKS.items():
             for _ in range(2):
@@ -132,10 +121,6 @@ def test_an_error_of_a_hook_propagates_and_the_next_step_is_right(way: Any) -> N
 
 
 # -- the hook that compiles -----------------------------------------------------------------------------------------------------
-
-
-class Interrupted(KeyboardInterrupt):
-    """The Ctrl-C of a user who finds that the compiler takes too long."""
 
 
 @pytest.mark.full

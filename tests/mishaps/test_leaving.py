@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -141,28 +141,23 @@ def test_interleaved_tasks_in_modes_are_right_and_exit_them() -> None:
     assert [str(one) for one in got if one is not None] == ["mine"]
 
 
-def test_exiting_a_mode_in_another_thread_raises_and_the_first_thread_continues() -> None:
+def test_a_mode_is_active_only_on_its_thread_and_can_be_exited_only_there() -> None:
     one = mode()
-    errors: list[BaseException] = []
 
-    def leave() -> None:
+    def leave() -> bool:
         before = state()
-        try:
+        with pytest.raises(RuntimeError):
             one.__exit__(None, None, None)
-        except RuntimeError as error:
-            errors.append(error)
         assert state() == before
         right()
+        return True
 
     with one:
-        thread = threading.Thread(target=leave)
-        thread.start()
-        thread.join(60)
-        assert not thread.is_alive()
         before = counted(one)
+        assert in_another_thread(leave)
+        assert counted(one) == before, "it is active on another thread"
         right()
         assert counted(one) > before, "the first thread has left it"
-    assert len(errors) == 1
 
 
 @pytest.mark.parametrize("same", [False, True])
@@ -174,42 +169,27 @@ def test_modes_exited_in_any_order_are_all_exited(same: bool, order: str) -> Non
         first.__enter__()
         second.__enter__()
         right()
-        (first if order == "first" else second).__exit__(None, None, None)
+        left, other = (first, second) if order == "first" else (second, first)
+        left.__exit__(None, None, None)
+        before = counted(left), counted(other)
         right()
-        (second if order == "first" else first).__exit__(None, None, None)
+        assert same or counted(left) == before[0]
+        assert counted(other) > before[1]
+        other.__exit__(None, None, None)
         assert not composites._installed
 
 
 def test_threads_that_end_inside_a_mode_do_not_affect_others() -> None:
     one = ed.EagerDecompMode(CORE, rules=[opaque_rule], cache=ed.ProgramCache())
-    got: list[Any] = []
 
-    def run(leaves: bool) -> Callable[[], None]:
-        def body() -> None:
-            one.__enter__()
-            right()
-            if leaves:
-                one.__exit__(None, None, None)
-            got.append(leaves)
-
-        return body
+    def run(leaves: bool) -> bool:
+        one.__enter__()
+        right()
+        if leaves:
+            one.__exit__(None, None, None)
+        return True
 
     for leaves in (True, False, True):
-        thread = threading.Thread(target=run(leaves))
-        thread.start()
-        thread.join(60)
-    assert got == [True, False, True]
+        assert in_another_thread(functools.partial(run, leaves))
     with one:
         right()
-
-
-def test_a_mode_exited_out_of_order_is_the_one_that_is_removed() -> None:
-    first, second = mode(), mode()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    before = counted(first), counted(second)
-    right()
-    assert counted(first) == before[0]
-    assert counted(second) > before[1]
-    second.__exit__(None, None, None)
