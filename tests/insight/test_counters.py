@@ -7,7 +7,7 @@ import torch
 
 from eagerdecomp.host.source_lines import UserLines
 from eagerdecomp.profile import counters
-from eagerdecomp.profile.counters import OUTCOMES, RunningCall, Tally, Timeline, buckets_of, sites_of
+from eagerdecomp.profile.counters import OUTCOMES, RunningCall, Tally, buckets_of, sites_of
 
 GELU = torch.ops.aten.gelu.default
 SECOND = 1_000_000_000
@@ -56,18 +56,3 @@ def test_sites_beyond_the_limit_are_counted_on_one_line(monkeypatch: pytest.Monk
     assert sum(site.calls for site in sites_of([one])) == 10
     assert len(sites_of([one])) == 4
     assert next(site.calls for site in sites_of([one]) if site.line == one.lines.other()) == 7
-
-
-def test_kernels_are_on_the_timeline() -> None:
-    one, line = tally(), Timeline(3)
-    assert line.takes()
-    call = RunningCall(GELU)
-    call.slices = []
-    for at in range(5):
-        one.kernel(call, GELU, at, at + 1, line)
-    line.keep(call, 0, 0, 10, 1)
-    assert not line.takes()
-    (event,) = line.events_of(0)
-    assert len(event.kernels) == 2
-    assert call.kernels == 5
-    assert (call.kernel_ns, event.outcome, event.duration) == (5, "hit", 0.01)

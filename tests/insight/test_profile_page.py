@@ -9,27 +9,16 @@ from typing import Any
 
 import pytest
 from browser import NARROW, needs_browser, outside_resources, visit
-from profile_records import GELU, MUL, RECORD, gap
+from profile_records import FULL, GELU, MUL, RECORD
 
 from eagerdecomp.cli.main import main
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.profile.html import page
 from eagerdecomp.profile.record import Record
-from eagerdecomp.profile.rows import Bucket, Bypass, Flow, Metadata, Miss, Site
+from eagerdecomp.profile.rows import Bucket, Flow, Metadata, Miss, Site
 from eagerdecomp.profile.summary import Digest
 
 NASTY = '</script></title></style></svg><img src=x onerror="window.broken=1">\'&<b>'
-
-
-def full() -> Record:
-    """A record with something in every table."""
-    return dataclasses.replace(
-        RECORD,
-        buckets=(Bucket(0.0, 1, 10, hits=3, misses=1), Bucket(0.5, 2, 8, hits=2, bypassed=2, fell_back=1)),
-        bypasses=(Bypass("aten.nonzero.default", 2, 2, "it reads data"),),
-        unsupported=(gap("aten.linalg_eig.default", 1, ("aten.linalg_eig.default",), (MUL, GELU)),),
-        notes=("threads of C++ are not in it",),
-    )
 
 
 def poisoned(value: Any) -> Any:
@@ -75,7 +64,7 @@ def words(text: str) -> str:
 
 
 def test_it_shows_the_record() -> None:
-    said = words(page(Digest(full())))
+    said = words(page(Digest(FULL)))
     for reported in (
         "train.py on OpSet(mine: 9 ops)",
         "1 op outside the set ran natively, in 1 call.",
@@ -93,7 +82,7 @@ def test_it_shows_the_record() -> None:
 
 def test_a_ribbon_is_of_the_kind_that_its_op_is() -> None:
     flows = (*RECORD.flows, Flow("aten.linalg_eig.default", MUL, 3, 0.01))
-    text = page(Digest(dataclasses.replace(full(), flows=flows)))
+    text = page(Digest(dataclasses.replace(FULL, flows=flows)))
     drawn = re.search(r'data-of="all calls">(.*?)</svg>', text, re.DOTALL)
     assert drawn is not None
     found = {way: kind for kind, way in re.findall(r'<path class="ribbon (\w+)"[^>]*><title>(.*?):', drawn[1])}
@@ -110,9 +99,7 @@ def test_a_ribbon_is_of_the_kind_that_its_op_is() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "record", [full(), poisoned(full()), Record(Metadata()), large()], ids=["full", "hostile", "empty", "large"]
-)
+@pytest.mark.parametrize("record", [FULL, poisoned(FULL), Record(Metadata()), large()], ids=["full", "hostile", "empty", "large"])
 def test_it_loads_no_other_file_and_its_links_have_targets(record: Record) -> None:
     text = page(Digest(record))
     assert outside_resources(text) == []
@@ -128,9 +115,7 @@ def test_it_loads_no_other_file_and_its_links_have_targets(record: Record) -> No
 
 
 @needs_browser
-@pytest.mark.parametrize(
-    "record", [full(), poisoned(full()), Record(Metadata()), large()], ids=["full", "hostile", "empty", "large"]
-)
+@pytest.mark.parametrize("record", [FULL, poisoned(FULL), Record(Metadata()), large()], ids=["full", "hostile", "empty", "large"])
 def test_the_console_is_empty_and_nothing_is_requested(record: Record, tmp_path: Path) -> None:
     ask = """return {asked:performance.getEntriesByType('resource').length,broken:window.broken||0,
         foreign:document.querySelectorAll('img,b,iframe').length,title:document.title,
@@ -142,7 +127,7 @@ def test_the_console_is_empty_and_nothing_is_requested(record: Record, tmp_path:
 
 
 @needs_browser
-@pytest.mark.parametrize("record", [full(), poisoned(full()), large()], ids=["full", "hostile", "large"])
+@pytest.mark.parametrize("record", [FULL, poisoned(FULL), large()], ids=["full", "hostile", "large"])
 @pytest.mark.parametrize("width", [1280, NARROW])
 def test_it_fits_its_width(record: Record, width: int, tmp_path: Path) -> None:
     ask = "for(const one of document.querySelectorAll('details'))one.open=true;return document.documentElement.scrollWidth"
@@ -157,7 +142,7 @@ def test_pointing_at_an_op_follows_its_ribbons(tmp_path: Path) -> None:
         node.dispatchEvent(new Event('mouseenter'));const during=on();
         node.dispatchEvent(new Event('mouseleave'));return [during,on()]"""
     arrow = f"{GELU} → "
-    assert visit(written(full(), tmp_path), ask).result == [[f"{arrow}aten.erf.default", f"{arrow}{MUL}"], []]
+    assert visit(written(FULL, tmp_path), ask).result == [[f"{arrow}aten.erf.default", f"{arrow}{MUL}"], []]
 
 
 @needs_browser
@@ -181,13 +166,13 @@ def test_a_large_table_shows_some_rows_and_sorts_them_all(tmp_path: Path) -> Non
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "run.json"
-    path.write_text(full().to_json(), encoding="utf-8")
+    path.write_text(FULL.to_json(), encoding="utf-8")
     return path
 
 
 def test_the_page_is_written_beside_the_record(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "run.json"]) == 0
-    assert (kept.parent / "run.html").read_text(encoding="utf-8") == page(Digest(full()))
+    assert (kept.parent / "run.html").read_text(encoding="utf-8") == page(Digest(FULL))
     out = capsys.readouterr().out
     assert out.startswith("train.py on OpSet(mine: 9 ops)")
     assert out.endswith("page: run.html\n")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.profile.record import Record
-from eagerdecomp.profile.rows import Bucket, Flow, Metadata, Miss, Site, Unsupported
+from eagerdecomp.profile.rows import Bucket, Bypass, Event, Flow, KernelEvent, Metadata, Miss, Site, Unsupported
 
 GELU, MUL, ERF, CAT = "aten.gelu.default", "aten.mul.Tensor", "aten.erf.default", "aten.cat.default"
 
@@ -50,3 +52,31 @@ RECORD = Record(
 def gap(op: str, calls: int, *groups: tuple[str, ...]) -> Unsupported:
     """Return the row of an op without a route; each group is a set of kernels that would give it one."""
     return Unsupported(op, 0, calls, True, f"{op}(f32[2])", "no route", (op,), groups[0] if groups else (), groups)
+
+
+#: The record with something in every table.
+FULL = replace(
+    RECORD,
+    metadata=Metadata(
+        "/home/me/train.py",
+        ("--epochs", "1"),
+        "OpSet(mine: 9 ops)",
+        torch="2.13.0",
+        seconds=2.0,
+        exit_code=1,
+        error="ValueError: no\nwords",
+        devices=("cpu",),
+        threads=("MainThread",),
+    ),
+    lines=(*LINES, Line("/home/me/train.py", 11, "step", 'print(x)  # "\u00e9"')),
+    buckets=(Bucket(0.0, 1, 10, hits=3, misses=1), Bucket(0.5, 2, 8, hits=2, bypassed=2, fell_back=1)),
+    misses_left_out=7,
+    bypasses=(Bypass("aten.nonzero.default", 2, 2, "it reads data"),),
+    unsupported=(gap("aten.linalg_eig.default", 1, ("aten.linalg_eig.default",), (MUL, GELU)),),
+    events=(
+        Event(GELU, 0, 0, 1.5, 7.25, "hit", "gelu(f32[2])", (KernelEvent(MUL, 2.0, 1.0),) * 2),
+        Event(GELU, 1, 0, 9.0, 0.5, "direct", "gelu(f32[2])"),
+    ),
+    events_left_out=11,
+    notes=("threads of C++ are not in it",),
+)
