@@ -17,9 +17,11 @@ from eagerdecomp._torch.ops import OpOverload
 
 aten = torch.ops.aten
 CORE = ed.core_aten()
+SMALL = CORE - ["aten.gelu", "aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.relu"]
 
 
 def called(graph: torch.fx.GraphModule) -> Counter[OpOverload]:
+    """The kernels of a graph, counted; the sizes of a symbolic one are no kernels."""
     found = Counter(node.target for node in graph.graph.nodes if isinstance(node.target, OpOverload))
     del found[aten.sym_size.int]
     return found
@@ -75,7 +77,8 @@ STEPS: dict[str, tuple[Callable[[], nn.Module], Callable[..., Tensor], int, list
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", STEPS)
-def test_a_traced_training_step_is_right_for_other_sizes(name: str) -> None:
+@pytest.mark.parametrize("ops", [CORE, SMALL], ids=["core", "small"])
+def test_a_traced_training_step_has_the_calls_of_a_run_and_is_right_for_other_sizes(name: str, ops: ed.OpSet) -> None:
     make, inputs, classes, sizes = STEPS[name]
     torch.manual_seed(0)
     model = make()
@@ -98,9 +101,13 @@ def test_a_traced_training_step_is_right_for_other_sizes(name: str) -> None:
     dims = tuple(range(len(first)))
     before = {key: value.clone() for key, value in model.state_dict().items()}
     given = batch(first)
-    symbolic = ed.trace(step, CORE, symbolic={"x": dims, "y": dims})(*given)
+    symbolic = ed.trace(step, ops, symbolic={"x": dims, "y": dims})(*given)
     assert_same(list(model.state_dict().values()), list(before.values()))  # it ran on fake tensors alone
-    assert called(symbolic) == called(ed.trace(step, CORE)(*given))
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=ed.ProgramCache()):
+        step(*given)
+    kernels = {op: calls for op, calls in seen.ops.items() if op.namespace != "profiler"}  # the optimizer's range is no kernel
+    assert called(symbolic) == called(ed.trace(step, ops)(*given)) == kernels
+    assert not seen.outside(ops)
     for size in others:
         given = batch(size)
         model.load_state_dict(before)

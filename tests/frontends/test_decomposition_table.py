@@ -64,13 +64,17 @@ def test_an_exported_program_stays_on_the_set(name: str) -> None:
     same(exported.module()(*args), module(*args))
 
 
+def traced_silu(rule: ed.Rule) -> GraphModule:
+    table = ed.decompositions(CORE, ["aten.silu.default"], rules=[rule])
+    return make_fx(lambda v: F.silu(v), decomposition_table=table)(x(3))
+
+
 def test_a_rule_of_the_user_comes_first() -> None:
     @ed.register_decomposition("aten.silu.default")
     def silu(v: Tensor) -> Any:
         return aten.div.Tensor(v, aten.add.Scalar(aten.exp.default(aten.neg.default(v)), 1))
 
-    table = ed.decompositions(CORE, ["aten.silu.default"], rules=[silu])
-    traced = make_fx(lambda v: F.silu(v), decomposition_table=table)(x(3))
+    traced = traced_silu(silu)
     assert aten.div.Tensor in [node.target for node in traced.graph.nodes]
 
 
@@ -87,8 +91,7 @@ def test_writes_to_tensors_that_the_rule_created_become_functional() -> None:
         aten.mul_.Tensor(made, v)
         return aten.mul_.Scalar(made, 1.0)
 
-    table = ed.decompositions(CORE, ["aten.silu.default"], rules=[writes])
-    traced = make_fx(lambda v: F.silu(v), decomposition_table=table)(x(3))
+    traced = traced_silu(writes)
     assert outside(traced) == Counter()
     assert not any(str(node.target).partition(".")[2].partition(".")[0].endswith("_") for node in traced.graph.nodes)
     same(traced(x(3)), F.silu(x(3)))
@@ -102,8 +105,7 @@ def test_a_rule_that_writes_to_a_tensor_with_views_is_not_used() -> None:
         aten.mul_.Tensor(made, v)
         return aten.view.default(view, list(v.shape))
 
-    table = ed.decompositions(CORE, ["aten.silu.default"], rules=[writes])
-    traced = make_fx(lambda v: F.silu(v), decomposition_table=table)(x(3))
+    traced = traced_silu(writes)
     same(traced(x(3)), F.silu(x(3)))
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
-import threading
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch.distributed as dist
 from compare import assert_same
-from on_core import CORE
+from on_core import CORE, rows
+from threads import together
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -38,17 +39,6 @@ def held(fn: Callable[[Tensor], Tensor], compiled: Callable[[Tensor], Tensor], x
         got = step(compiled, x)
     assert_same(got, want, strides=False)
     assert not seen.outside(CORE)
-
-
-def rows(*shape: int) -> Tensor:
-    return torch.linspace(-2, 2, torch.Size(shape).numel()).reshape(shape)
-
-
-# -- compiled functions in compiled functions -----------------------------------------------------------------------------------
-
-
-def soft(x: Tensor) -> Tensor:
-    return F.softplus(F.silu(x)) * 2
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------------------------------
@@ -105,6 +95,10 @@ def test_the_backward_pass_as_one_graph() -> None:
 # -- many functions, shapes and threads -----------------------------------------------------------------------------------------
 
 
+def soft(x: Tensor) -> Tensor:
+    return F.softplus(F.silu(x)) * 2
+
+
 def normed(x: Tensor) -> Tensor:
     return F.silu(x).softmax(0) * x.shape[0]
 
@@ -128,22 +122,12 @@ def test_threads_share_a_backend() -> None:
     made = ed.dynamo_backend(CORE)
     functions = [normed, soft, lambda x: F.layer_norm(x, [4]), lambda x: F.hardswish(x).sum(0)]
     compiled = [torch.compile(fn, backend=made) for fn in functions]
-    failed: list[BaseException] = []
 
     def work(first: int) -> None:
-        try:
-            for number in range(first, first + 8):
-                held(functions[number % 4], compiled[number % 4], rows(4 + first % 2, 4))
-        except BaseException as error:  # reported by the thread that waits
-            failed.append(error)
+        for number in range(first, first + 8):
+            held(functions[number % 4], compiled[number % 4], rows(4 + first % 2, 4))
 
-    threads = [threading.Thread(target=work, args=(first,), daemon=True) for first in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not failed
-    assert not any(thread.is_alive() for thread in threads)
+    together(*(functools.partial(work, first) for first in range(3)))
 
 
 class Wide(nn.Module):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same
-from on_core import CORE
+from on_core import CORE, rows
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -20,10 +20,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
     pytest.mark.usefixtures("dynamo_afresh"),
 ]
-
-
-def rows(*shape: int) -> Tensor:
-    return torch.linspace(-2, 2, torch.Size(shape).numel()).reshape(shape)
 
 
 class Counting:

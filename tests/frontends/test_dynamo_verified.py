@@ -5,13 +5,11 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 import torch
-from on_core import CORE
+from on_core import CORE, rows
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -25,10 +23,6 @@ ALL = ed.Verify(every=1)
 RECORD = ed.Verify(every=1, on_difference="record")
 
 
-def rows(*shape: int) -> Tensor:
-    return torch.linspace(-2, 2, torch.Size(shape).numel()).reshape(shape)
-
-
 def slightly_off(x: Tensor) -> Tensor:
     return aten.sigmoid(x) * 1.01
 
@@ -37,16 +31,7 @@ def times_off(x: Tensor, other: Tensor) -> Tensor:
     return aten.mul(x, other) * 1.01
 
 
-def right(op: Any) -> Callable[..., Any]:
-    """A kernel of one's own that is eager's."""
-    return lambda *args, **kwargs: op(*args, **kwargs)
-
-
-def backend(**kernels: Callable[..., Any]) -> ed.Backend:
-    return ed.Backend("wrong", CORE, {f"aten.{name.replace('__', '.')}": kernel for name, kernel in kernels.items()})
-
-
-WRONG = backend(sigmoid__default=slightly_off)
+WRONG = ed.Backend("wrong", CORE, {"aten.sigmoid.default": slightly_off})
 
 
 def swish(x: Tensor) -> Tensor:
@@ -78,7 +63,7 @@ def test_a_wrong_kernel_of_a_forward_graph_is_raised_out_of_the_compiled_functio
 
 
 def test_a_wrong_kernel_of_a_backward_graph_is_raised_out_of_backward() -> None:
-    made = ed.dynamo_backend(backend(mul__Tensor=times_off), verify="cpu")
+    made = ed.dynamo_backend(ed.Backend("wrong", CORE, {"aten.mul.Tensor": times_off}), verify="cpu")
     x = rows(4).requires_grad_()
     y = torch.compile(torch.sin, backend=made)(x)
     assert not made.verified
@@ -103,7 +88,7 @@ def test_without_verify_graphs_call_the_kernels_themselves() -> None:
         callers.append(sys._getframe(1).f_code.co_filename)
         return aten.sigmoid(x)
 
-    ours = backend(sigmoid__default=kernel)
+    ours = ed.Backend("mine", CORE, {"aten.sigmoid.default": kernel})
     made = ed.dynamo_backend(ours)
     fn = torch.compile(swish, backend=made)
     with ed.EagerDecompMode(ours):
@@ -152,7 +137,7 @@ def test_a_mode_that_verified_a_graph_is_freed() -> None:
 def test_dynamo_does_not_compile_the_verifier() -> None:
     from torch._dynamo.utils import counters
 
-    made = ed.dynamo_backend(backend(sigmoid__default=right(aten.sigmoid.default)), verify=ALL)
+    made = ed.dynamo_backend(ed.Backend("right", CORE, {"aten.sigmoid.default": lambda x: aten.sigmoid(x)}), verify=ALL)
     fn = torch.compile(swish, backend=made)
     counters.clear()
     for _ in range(2):

@@ -6,7 +6,7 @@ import copy
 import itertools
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -74,15 +74,21 @@ def faked(fakes: FakeTensorMode, value: Any, *, dynamic: bool = False) -> Any:
     return tree_map(fake, value)
 
 
+@contextmanager
+def entered(fakes: FakeTensorMode, mode: Any, order: str) -> Iterator[None]:
+    with ExitStack() as stack:
+        for one in {"outside": (mode,), "first": (fakes, mode), "last": (mode, fakes)}[order]:
+            stack.enter_context(one)
+        yield
+
+
 def ran(
     run: Callable[..., Any], given: Any, order: str, mode: Callable[[], Any], *, dynamic: bool = False, grad: bool = False
 ) -> Any:
     """Return the facts of the results, arguments and gradients of ``run(*args, **kwargs)`` on fake tensors, or the error."""
     fakes = FakeTensorMode(shape_env=ShapeEnv() if dynamic else None)
     args, kwargs = faked(fakes, given, dynamic=dynamic)
-    with ExitStack() as stack:
-        for one in {"outside": (mode(),), "first": (fakes, mode()), "last": (mode(), fakes)}[order]:
-            stack.enter_context(one)
+    with entered(fakes, mode(), order):
         try:
             result = run(*args, **kwargs)
             leaves = tree_leaves((result, args, kwargs))
@@ -167,9 +173,7 @@ def test_every_call_that_reads_data_resizes_out(order: str) -> None:
     fakes = FakeTensorMode()
     for _ in range(2):
         a, b, out = map(fakes.from_tensor, (X, X[:, :1], torch.empty(0)))
-        with ExitStack() as stack:
-            for one in {"outside": (None,), "first": (fakes, None), "last": (None, fakes)}[order]:
-                stack.enter_context(one or ed.EagerDecompMode(ed.prims()))
+        with entered(fakes, ed.EagerDecompMode(ed.prims()), order):
             assert torch.linalg.solve(a, b, out=out).shape == out.shape == (4, 1)
 
 
@@ -192,9 +196,7 @@ def test_a_training_step_on_fake_tensors(order: str) -> None:
         optimizer = torch.optim.AdamW(net.parameters())
         x, target = torch.ones(5, 3), torch.zeros(5, dtype=torch.int64)
     mode = ed.EagerDecompMode(CORE)
-    with ExitStack() as stack:
-        for one in {"outside": (mode,), "first": (fakes, mode), "last": (mode, fakes)}[order]:
-            stack.enter_context(one)
+    with entered(fakes, mode, order):
         F.cross_entropy(net(x), target).backward()
         optimizer.step()
     assert all(isinstance(p.grad, FakeTensor) and p.grad.shape == p.shape for p in net.parameters())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same
-from on_core import CORE
+from on_core import CORE, rows
 from torch._higher_order_ops import map as mapped
 from torch._higher_order_ops import scan, while_loop
 from torch.nn import functional as F
@@ -19,10 +19,6 @@ import eagerdecomp as ed
 aten = torch.ops.aten
 
 pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"), pytest.mark.usefixtures("dynamo_afresh")]
-
-
-def rows(*shape: int) -> torch.Tensor:
-    return torch.linspace(-2, 2, torch.Size(shape).numel()).reshape(shape)
 
 
 def chosen(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import functools
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from compare import assert_same
 from on_core import CORE
+from threads import together
 from torch.utils.checkpoint import checkpoint
 
 import eagerdecomp as ed
@@ -287,11 +288,7 @@ def test_threads_are_checked_concurrently() -> None:
                 x = op(x)
             found[number] = x.sum()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*(functools.partial(work, number) for number in range(4)))
     for number, result in found.items():
         x = torch.full((number + 2,), 0.5)
         torch.testing.assert_close(result.detach(), F.mish(F.softplus(torch.sigmoid(F.silu(F.gelu(x))))).sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from on_core import CORE
+from recorded_runs import FEW, small_net, train
 from torch.profiler import ProfilerActivity, profile
 
 import eagerdecomp as ed
@@ -17,22 +19,6 @@ from eagerdecomp.profile import RecordingMode
 
 #: The range by which torch says that a mode handles a call.
 MODE = "PythonDispatchMode"
-
-FEW = CORE - ["aten.gelu", "aten.gelu_backward", "aten.native_layer_norm", "aten.native_layer_norm_backward"]
-
-
-def training_step() -> Callable[[], None]:
-    model = torch.nn.Sequential(
-        torch.nn.Linear(6, 5), torch.nn.GELU(approximate="tanh"), torch.nn.LayerNorm(5), torch.nn.Dropout(0.1)
-    )
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        F.smooth_l1_loss(model(torch.ones(4, 6)), torch.zeros(4, 5)).backward()
-        optimizer.step()
-
-    return step
 
 
 def in_place_views_and_out() -> Callable[[], None]:
@@ -53,7 +39,7 @@ def without_a_route() -> Callable[[], None]:
 
 
 CASES: dict[str, tuple[Callable[[], Callable[[], None]], Any]] = {
-    "training": (training_step, FEW),
+    "training": (lambda: functools.partial(train, small_net(), [4]), FEW),
     "in place": (in_place_views_and_out, CORE),
     "fallback": (without_a_route, CORE),
 }

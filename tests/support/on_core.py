@@ -16,6 +16,11 @@ from eagerdecomp.eager.compare import error_text
 CORE = ed.core_aten()
 
 
+def rows(*shape: int) -> torch.Tensor:
+    """Return evenly spaced numbers on both sides of zero."""
+    return torch.linspace(-2, 2, torch.Size(shape).numel()).reshape(shape)
+
+
 def on_core(run: Callable[[], Any], ops: ed.OpSet = CORE, *, cache: ed.ProgramCache | None = None) -> Any:
     """Return `run()` under the mode; check that only ops of the set reached the backend."""
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=cache, host_random="decomposed"):
