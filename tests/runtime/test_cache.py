@@ -35,23 +35,17 @@ def table(limit: int = 3) -> OpPrograms:
 
 @given(st.lists(st.integers(0, 9)), st.integers(1, 5))
 def test_the_cache_holds_the_newest_programs_up_to_its_limit(keys: list[int], limit: int) -> None:
-    programs = table(limit)
-    for key in keys:
-        programs.store(key, runs(key), key)
-        assert len(programs.programs) <= limit
-        assert key in programs.programs
-        assert programs.programs.keys() == programs.listings.keys()
-    assert len(programs.programs) == min(limit, len(set(keys)))
-
-
-def test_a_compiled_function_replaces_its_program_unless_it_was_evicted() -> None:
-    programs = table(2)
-    programs.store("a", runs("recorded"), "listing")
-    programs.replace("a", runs("compiled"))
-    programs.replace("b", runs("late"))
-    assert programs.programs["a"]() == "compiled"
-    assert programs.listings == {"a": "listing"}
-    assert "b" not in programs.programs
+    programs, kept = table(limit), dict[int, int]()
+    for turn, key in enumerate(keys):
+        evicts = key not in kept and len(kept) == limit
+        if evicts:
+            del kept[next(iter(kept))]
+        kept[key] = turn
+        before = programs.evictions
+        programs.store(key, runs(turn), turn)
+        assert [(stored, run()) for stored, run in programs.programs.items()] == [*kept.items()]
+        assert programs.listings == kept
+        assert programs.evictions - before == evicts
 
 
 # -- what is worth recording -----------------------------------------------------------------------------------------------
@@ -60,6 +54,7 @@ def test_a_compiled_function_replaces_its_program_unless_it_was_evicted() -> Non
 def test_if_shapes_keep_changing_only_keys_seen_before_are_recorded() -> None:
     programs = table(2)
     for key in range(2):
+        assert not programs.why_not_recorded(key)
         programs.store(key, runs(key), key)
     assert programs.why_not_recorded("x")
     assert programs.why_not_recorded("y")
@@ -223,33 +218,6 @@ def test_concurrent_stores_reads_and_clears_are_consistent() -> None:
     programs = cache.of(space, aten.silu.default)
     assert len(programs.programs) <= 4
     assert programs.programs.keys() == programs.listings.keys()
-
-
-def test_the_oldest_program_is_evicted_first() -> None:
-    programs = table(3)
-    for key in "abc":
-        programs.store(key, runs(key), key.upper())
-    programs.store("d", runs("d"), "D")
-    assert list(programs.programs) == ["b", "c", "d"]
-    assert programs.listings == {"b": "B", "c": "C", "d": "D"}
-    assert programs.evictions == 1
-
-
-def test_replacing_a_program_evicts_nothing() -> None:
-    programs = table(2)
-    for key, name in (("a", 1), ("b", 2), ("a", 3)):
-        programs.store(key, runs(name), name)
-    assert {key: run() for key, run in programs.programs.items()} == {"a": 3, "b": 2}
-    assert programs.listings == {"a": 3, "b": 2}
-    assert programs.evictions == 0
-
-
-def test_every_key_is_recorded_until_the_limit() -> None:
-    programs = table(3)
-    for key in range(3):
-        assert not programs.why_not_recorded(key)
-        programs.store(key, runs(key), key)
-    assert programs.why_not_recorded("new")
 
 
 def test_all_changed_guards_are_named() -> None:

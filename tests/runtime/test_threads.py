@@ -9,36 +9,14 @@ from collections.abc import Callable
 import pytest
 import torch
 from on_core import CORE
+from threads import PATIENCE, together
 
 import eagerdecomp as ed
 
 aten = torch.ops.aten
 
-_PATIENCE = 120.0
-
 #: Ops that are recorded on this set: their rules are not linked.
 OPS = CORE - ["aten.native_layer_norm", "aten.native_group_norm", "aten._softmax", "aten.upsample_bilinear2d.vec"]
-
-
-def _together(*work: Callable[[], None]) -> None:
-    """Run functions on threads that start together; raise if one raises or does not end."""
-    ready, raised = threading.Barrier(len(work)), []
-
-    def run(one: Callable[[], None]) -> None:
-        try:
-            ready.wait(_PATIENCE)
-            one()
-        except BaseException as error:
-            raised.append(error)
-
-    threads = [threading.Thread(target=run, args=(one,), daemon=True) for one in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(_PATIENCE)
-    assert not any(thread.is_alive() for thread in threads), "a thread waits for ever"
-    if raised:
-        raise raised[0]
 
 
 def _requests(seed: int, count: int) -> list[tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]]:
@@ -85,7 +63,7 @@ def test_results_of_many_threads_equal_eager_and_counts_add_up(per_thread: str) 
                 modes.extend(mine)
 
         work.append(serve)
-    _together(*work)
+    together(*work)
     total, before = [mode.stats().total for mode in modes], alone.stats().total
     assert sum(one.calls for one in total) == before.calls
     assert sum(one.decomposed for one in total) == before.decomposed
@@ -93,25 +71,6 @@ def test_results_of_many_threads_equal_eager_and_counts_add_up(per_thread: str) 
     assert recorded == before.hits + before.misses + before.bypassed
     # Concurrent threads may each record the call, but it is stored once.
     assert 0 < cache.info().programs <= sum(one.misses for one in total) <= 6 * before.misses
-
-
-def test_a_mode_is_active_only_on_its_thread() -> None:
-    entered, looked = threading.Event(), threading.Event()
-    mode = ed.EagerDecompMode(OPS, cache=ed.ProgramCache())
-    x = torch.rand(3, 4)
-
-    def inside() -> None:
-        with mode:
-            entered.set()
-            assert looked.wait(_PATIENCE)
-
-    def outside() -> None:
-        assert entered.wait(_PATIENCE)
-        torch.softmax(x, -1)
-        looked.set()
-
-    _together(inside, outside)
-    assert mode.stats().total.calls == 0
 
 
 @pytest.mark.full
@@ -138,7 +97,7 @@ def test_a_random_call_waits_while_another_thread_uses_its_generators_state() ->
     torch.manual_seed(5)
     with ed.EagerDecompMode(backend, host_random="decomposed"):
         got = torch.empty(4).uniform_(generator=mine)
-    other.join(_PATIENCE)
+    other.join(PATIENCE)
     assert torch.equal(got, want)
     assert torch.equal(drawn[0], want_there)
 
@@ -159,7 +118,7 @@ def test_concurrent_first_calls_store_one_program() -> None:
         alone = ed.EagerDecompMode(OPS, cache=ed.ProgramCache())
         with alone:
             want = torch.linalg.matrix_exp(x.mT @ x)
-        _together(*[call] * 5)
+        together(*[call] * 5)
         for one in got:
             torch.testing.assert_close(one, want)
         assert len(got) == 5
@@ -189,4 +148,4 @@ def test_values_are_right_while_the_cache_is_cleared() -> None:
         while not stop.wait(0.002):
             cache.clear()
 
-    _together(serve, serve, disturb)
+    together(serve, serve, disturb)
