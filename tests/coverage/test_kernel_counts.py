@@ -41,7 +41,6 @@ def kernels_of_mode(mode: ed.EagerDecompMode, op: Any, call: str) -> dict[str, i
     return {str(kernel): count for kernel, count in seen.ops.items()}
 
 
-@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_a_plan_counts_the_kernel_calls_that_the_mode_makes(group: int) -> None:
@@ -64,7 +63,6 @@ def test_a_plan_counts_the_kernel_calls_that_the_mode_makes(group: int) -> None:
     assert refused < 0.2 * counted
 
 
-@pytest.mark.full
 def test_the_plan_of_all_of_aten_is_a_summary_and_says_so() -> None:
     made = ed.plan(CORE)
     assert not any(route.counted for one in made.ops for route in one.routes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,16 +15,23 @@ import eagerdecomp as ed
 CORE = ed.core_aten()
 
 
-def momentum() -> Callable[[], None]:
-    model, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+def trained(model: torch.nn.Module, optimizer: Callable[..., torch.optim.Optimizer]) -> Callable[[], None]:
+    x, optimizing = torch.randn(2, 4), optimizer(model.parameters())
 
     def step() -> None:
-        optimizer.zero_grad()
-        model(x).sum().backward()
-        optimizer.step()
+        optimizing.zero_grad()
+        model(x).square().mean().backward()
+        optimizing.step()
 
     return step
+
+
+def momentum() -> Callable[[], None]:
+    return trained(torch.nn.Linear(4, 4), functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9))
+
+
+def adam() -> Callable[[], None]:
+    return trained(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout()), torch.optim.AdamW)
 
 
 def clipped() -> Callable[[], None]:
@@ -33,18 +41,6 @@ def clipped() -> Callable[[], None]:
         model.zero_grad()
         model(x).sum().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-
-    return step
-
-
-def adam() -> Callable[[], None]:
-    model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout()), torch.randn(2, 4)
-    optimizer = torch.optim.AdamW(model.parameters())
-
-    def step() -> None:
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
 
     return step
 

@@ -105,6 +105,7 @@ def test_given_kernels_are_ranked_by_the_routes_they_give(
     reported = [one.op for one in ranked]
     assert {*reported} == {op for op in kernels - closed if enabled(op)}
     assert all(one.alone == enabled(one.op) for one in ranked)
+    assert [one.alone for one in ranked[count:]] == sorted((one.alone for one in ranked[count:]), reverse=True)
     assert [one.together for one in ranked] == [enabled(*reported[: n + 1]) - enabled(*reported[:n]) for n in range(len(reported))]
     best = max(enabled(*chosen) for chosen in itertools.combinations(kernels, min(count, len(kernels))))
     assert enabled(*reported[:count]) == best
