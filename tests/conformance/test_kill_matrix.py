@@ -12,7 +12,7 @@ import pytest
 from conformance import kill_matrix
 from conformance.kill_matrix import Row, judged, main, rounds, table
 from conformance.mutants import EQUIVALENTS, FAMILIES, MUTANTS, unlike_eager
-from conformance.mutants.builder import broken, call, normal
+from conformance.mutants.builder import broken
 
 FOUND = Row("exp: broken", "aten.exp.default", "dtype", True, (), ("values",), "aten.exp(f32[2])", "off", "wrong", 3, 0.1)
 MISSED = replace(FOUND, name="exp: missed", flagged=False, properties=(), state="right")
@@ -37,20 +37,6 @@ def test_found_kernels_are_counted_by_kind_and_wrong_verdicts_listed() -> None:
     assert "exp: broken" not in survivors
     assert "exp: alarm" in alarms
     assert "exp: equivalent" not in alarms
-
-
-@pytest.mark.full
-def test_a_broken_kernel_is_reported_with_its_op_and_a_right_one_is_not() -> None:
-    lot = [
-        broken("neg", "made up", "values", lambda c: c.eager() + 1, lambda: call(normal(3))),
-        broken("abs", "made up", "values", lambda c: c.eager(), lambda: call(normal(3))),
-    ]
-    first, second = judged(lot, "quick", 0)
-    assert first.flagged
-    assert first.properties
-    assert first.example
-    assert not second.flagged
-    assert first.others == second.others == ()
 
 
 #: Of ops of `infra`, for which every call shows the fault.

@@ -93,53 +93,45 @@ def _entry(function: Callable[[Tensor], Tensor]) -> Entry:
     )
 
 
-def _statuses(entry: Entry) -> dict[str, str]:
-    return {one.column: one.status for one in judge_entry(entry, CORE)}
-
-
-def _eager_only(x: Tensor) -> Tensor:
-    """Return a right result in eager and a slightly wrong one under a mode, as a wrong rule would."""
-    return x * (1.0 if _our_mode_is_off() else 1.01)
-
-
 def _our_mode_is_off() -> bool:
     modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
     return not any(isinstance(mode, ed.EagerDecompMode) for mode in modes)
 
 
-def test_a_right_model_passes() -> None:
-    assert _statuses(_entry(nn.functional.silu)) == dict.fromkeys(("make", "eval", "inference_mode", "train"), "pass")
+def _wrong_in_our_mode(x: Tensor) -> Tensor:
+    """Return a right result in eager and a slightly wrong one under our mode, as a wrong rule would."""
+    return x.sigmoid() * (1.0 if _our_mode_is_off() else 1.01)
 
 
-def test_wrong_values_are_found_in_each_column() -> None:
-    assert _statuses(_entry(_eager_only)) == {"make": "pass", "eval": "wrong", "inference_mode": "wrong", "train": "wrong"}
+def _refused_in_our_mode(x: Tensor) -> Tensor:
+    if not _our_mode_is_off():
+        raise RuntimeError("no")
+    return x
 
 
-def test_an_error_only_in_the_mode_is_found() -> None:
-    def refuse(x: Tensor) -> Tensor:
-        if not _our_mode_is_off():
-            raise RuntimeError("no")
-        return x
-
-    assert set(_statuses(_entry(refuse)).values()) == {"pass", "error"}
-
-
-def test_an_entry_that_fails_in_eager_is_broken() -> None:
-    assert _statuses(_entry(lambda x: x @ x))["eval"] == "broken"
+def _leaking(x: Tensor) -> Tensor:
+    """Call an op outside the mode, as a rule that disables the mode would."""
+    if _our_mode_is_off():
+        return nn.functional.hardswish(x)
+    with torch.utils._python_dispatch._pop_mode_temporarily():
+        return nn.functional.hardswish(x)
 
 
-def test_a_leak_is_found() -> None:
-    """The model calls an op outside the mode, as a rule that disables the mode would."""
-
-    def round_it(x: Tensor) -> Tensor:
-        modes = torch.utils._python_dispatch
-        if _our_mode_is_off():
-            return nn.functional.hardswish(x)
-        with modes._pop_mode_temporarily():
-            return nn.functional.hardswish(x)
-
+@pytest.mark.parametrize(
+    ("function", "status"),
+    [
+        (nn.functional.silu, "pass"),
+        (_wrong_in_our_mode, "wrong"),
+        (_refused_in_our_mode, "error"),
+        (lambda x: x @ x, "broken"),
+        (_leaking, "leak"),
+    ],
+    ids=["right", "wrong values", "an error only in the mode", "fails in eager", "leak"],
+)
+def test_the_status_of_a_model_is_the_same_in_each_column(function: Callable[[Tensor], Tensor], status: str) -> None:
     assert torch.ops.aten.hardswish.default not in CORE
-    assert _statuses(_entry(round_it))["eval"] == "leak"
+    statuses = {one.column: one.status for one in judge_entry(_entry(function), CORE)}
+    assert statuses == {"make": "pass", "eval": status, "inference_mode": status, "train": status}
 
 
 # -- compiled -----------------------------------------------------------------------------------------------------
@@ -153,19 +145,13 @@ def _off_in_graphs(x: Tensor) -> Tensor:
     return x.sigmoid() * (1.01 if torch.compiler.is_compiling() else 1.0)
 
 
-def _off_by_ours(x: Tensor) -> Tensor:
-    """Return eager's value in eager and under aot_eager, and another in our mode."""
-    stack = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
-    return x.sigmoid() * (1.01 if any(isinstance(mode, ed.EagerDecompMode) for mode in stack) else 1.0)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("function", "ops", "status", "note"),
     [
         (nn.functional.silu, CORE, "pass", ""),
         (_off_in_graphs, CORE, "pass", "as aot_eager, which is not eager"),
-        (torch._dynamo.disable(_off_by_ours), CORE, "wrong", ""),
+        (torch._dynamo.disable(_wrong_in_our_mode), CORE, "wrong", ""),
         (lambda x: x.sigmoid(), WITHOUT_EXPONENTIALS, "unsupported", ""),
     ],
 )

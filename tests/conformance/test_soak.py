@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from conformance.soak import JOBS, Report, Sample, grows, soak
-
-
-@pytest.fixture(autouse=True)
-def _one_thread_an_op() -> object:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.full
