@@ -29,16 +29,8 @@ def test_inputs_and_kernels_have_separate_random_streams(seed: int) -> None:
 @given(st.integers(0, 2**32))
 def test_choices_reproduce_a_case(seed: int) -> None:
     first = Draw(coverage=Coverage(seed))
-    assert drawn(Draw(first_choices(first))) == drawn_of(first)
-
-
-def first_choices(draw: Draw) -> list[int]:
-    drawn(draw)
-    return draw.choices
-
-
-def drawn_of(draw: Draw) -> tuple[object, ...]:
-    return drawn(Draw(draw.choices))
+    found = drawn(first)
+    assert drawn(Draw(first.choices)) == found
 
 
 def test_equal_seeds_generate_equal_cases() -> None:

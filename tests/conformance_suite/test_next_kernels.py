@@ -24,7 +24,6 @@ def closing(ops: ed.OpSet) -> set[str]:
     return {one.op for one in ed.plan(ops).with_status("closed", "supported", "passes")}
 
 
-@pytest.mark.full
 def test_a_kernel_enables_the_ops_that_it_closes_alone(found: tuple[NextKernel, ...]) -> None:
     before = closing(FEW)
     first = found[0]
@@ -33,14 +32,3 @@ def test_a_kernel_enables_the_ops_that_it_closes_alone(found: tuple[NextKernel, 
 
 def test_a_kernel_of_a_decomposed_op_is_not_proposed(found: tuple[NextKernel, ...]) -> None:
     assert {str(one.op) for one in found} == {*LACKING} - {"aten.clamp.default"}
-
-
-@pytest.mark.full
-def test_the_best_few_are_first_and_the_others_follow_by_enabled_ops() -> None:
-    every = next_kernels(as_backend(ed.infra()), together=3)
-    assert {one.op for one in every} <= set(ed.core_aten()) - set(ed.infra())
-    assert len(every) > 100
-    rest = [one.alone for one in every[3:]]
-    assert rest == sorted(rest, reverse=True)
-    alone = sorted((one.alone for one in every), reverse=True)
-    assert sum(one.together for one in every[:3]) >= alone[0]

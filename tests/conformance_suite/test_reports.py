@@ -16,6 +16,7 @@ from conformance_reports import (
     HOSTILE_TEXT,
     absent_verdict,
     example_report,
+    hostile_report,
     overload,
     report_strategy,
     right_verdict,
@@ -39,18 +40,7 @@ FOLLOWING = tuple(
 )
 NEXT = (NextKernel(overload("aten.erf.default"), 10, 10), NextKernel(overload("aten.cos.default"), 9, 8))
 WHOLE = example_report(consequences=FOLLOWING, next_kernels=NEXT)
-
-
-def nasty(text: str = HOSTILE_TEXT) -> Report:
-    """A report in which everything that is free text is this."""
-    failing = wrong_verdict("aten.add.Tensor", text, message=text, example=text)
-    failing = replace(failing, failures=tuple(replace(one, expected=text, got=text, reproducer=text) for one in failing.failures))
-    made = example_report(
-        failing,
-        skipped_verdict("aten.rand.default", text),
-        consequences=(Consequence(overload("aten.silu.default"), text, overload("aten.add.Tensor"), text),),
-    )
-    return replace(made, backend=text, profile=text, torch=text, stale=(text,), undeclared=(text,))
+HOSTILE = [hostile_report(text) for text in (HOSTILE_TEXT, "x" * 500, "word " * 500, "line\n" * 99)]
 
 
 def fails_for(*dtypes: str) -> Report:
@@ -121,7 +111,7 @@ _MANY = [str(op) for op in ed.core_aten() if str(op).endswith(".default")][:37]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
-@pytest.mark.parametrize("report", [WHOLE, nasty(), nasty("x" * 500), nasty("word " * 500), nasty("line\n" * 99)], ids=range(5))
+@pytest.mark.parametrize("report", [WHOLE, *HOSTILE], ids=range(5))
 def test_text_fits_its_width_and_prints(report: Report, width: int) -> None:
     text = report_text(report, width=width, absent=True, comparison=compare(WHOLE, report))
     assert max(len(line) for line in text.splitlines() if not line.startswith("wrong:")) <= width
@@ -263,8 +253,8 @@ def test_markdown_has_a_table_of_counts_and_folds_each_wrong_kernel() -> None:
 
 
 def test_markdown_takes_no_word_of_a_kernel_for_markup(rendered: Callable[[str], Tags]) -> None:
-    plain = rendered(report_markdown(nasty("some words"), comparison=compare(WHOLE, nasty("some words"))))
-    found = rendered(report_markdown(nasty(), comparison=compare(WHOLE, nasty())))
+    plain = rendered(report_markdown(hostile_report("some words"), comparison=compare(WHOLE, hostile_report("some words"))))
+    found = rendered(report_markdown(hostile_report(), comparison=compare(WHOLE, hostile_report())))
     assert found.tags == plain.tags
     assert "a" not in found.tags
     assert one_line(HOSTILE_TEXT) in found.text

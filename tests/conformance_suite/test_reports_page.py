@@ -12,6 +12,7 @@ from conformance_reports import (
     HOSTILE_TEXT,
     absent_verdict,
     example_report,
+    hostile_report,
     overload,
     right_verdict,
     skipped_verdict,
@@ -74,19 +75,7 @@ def test_it_runs_without_complaint_and_without_a_request(page: Path) -> None:
 
 @needs_browser
 def test_no_word_of_a_kernel_is_taken_for_html(tmp_path: Path) -> None:
-    failing = wrong_verdict("aten.add.Tensor", HOSTILE_TEXT, message=HOSTILE_TEXT, example=HOSTILE_TEXT)
-    failures = tuple(
-        replace(one, expected=HOSTILE_TEXT, got=HOSTILE_TEXT, reproducer="\n" + HOSTILE_TEXT) for one in failing.failures
-    )
-    failing = replace(failing, failures=failures, note=HOSTILE_TEXT, varied=(HOSTILE_TEXT,), checked={HOSTILE_TEXT: 1})
-    report = example_report(
-        failing,
-        skipped_verdict("aten.rand.default", HOSTILE_TEXT),
-        consequences=(Consequence(overload("aten.silu.default"), HOSTILE_TEXT, failing.op),),
-    )
-    report = replace(
-        report, backend=HOSTILE_TEXT, profile=HOSTILE_TEXT, torch=HOSTILE_TEXT, stale=(HOSTILE_TEXT,), undeclared=(HOSTILE_TEXT,)
-    )
+    report = hostile_report()
     path = tmp_path / "nasty.html"
     path.write_text(
         report_page(report, families={"aten.add.Tensor": HOSTILE_TEXT}, comparison=compare(example_report(), report)),

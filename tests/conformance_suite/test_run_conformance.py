@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.conformance import Report, check_again, check_call, run_conformance
+from eagerdecomp.conformance import Report, check_again, check_call, run_conformance, suite
 from eagerdecomp.conformance.devices import kernel_of
 
 aten = torch.ops.aten
@@ -54,17 +55,6 @@ def aborting(x: Tensor) -> Tensor:
 
 def leaving(x: Tensor) -> Tensor:
     return aten.neg(x) if x.dim() < 2 else sys.exit(7)
-
-
-@pytest.mark.full
-def test_verdicts_report_what_is_absent_and_what_was_not_exercised() -> None:
-    some = ed.Backend("some", ["aten.exp.default", "aten._assert_async.default", "aten.relu.default"])
-    report = run_conformance(some, profile="quick", programs=False)
-    assert report.verdict("aten.exp.default").state == "right"
-    assert report.verdict("aten.sum.dim_IntList").state == "absent"
-    assert report.verdict("aten._assert_async.default").state in ("right", "not exercised")
-    assert report.counts["absent"] == len(set(ed.core_aten()) - set(some.ops))
-    assert report.next_kernels
 
 
 def raising(*_: Tensor) -> bool:
@@ -116,10 +106,6 @@ def test_a_kernel_that_ends_its_process_is_reported_and_the_rest_still_runs(kern
 def test_a_kernel_is_not_blamed_where_eagers_own_ends_the_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deaths: int, state: str
 ) -> None:
-    from dataclasses import replace
-
-    from eagerdecomp.conformance import suite
-
     died = tmp_path / "died"
     died.touch()
 
@@ -140,10 +126,6 @@ def test_a_kernel_is_not_blamed_where_eagers_own_ends_the_process(
 
 @pytest.mark.full
 def test_a_kernel_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
-
-    from eagerdecomp.conformance import suite
-
     monkeypatch.setitem(suite.PROFILES, "quick", replace(suite.PROFILES["quick"], patience=2.0))
 
     def hanging(x: Tensor) -> Tensor:
@@ -207,11 +189,15 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False, env=environment)
 
 
+def run_suite(folder: Path, *words: str, backend: str = "mine:backend") -> subprocess.CompletedProcess[str]:
+    return command(folder, "-m", "eagerdecomp", "conformance", backend, "--profile", "quick", *words)
+
+
 @pytest.mark.full
 def test_the_command_names_the_wrong_kernel_writes_reports_and_scripts_that_run(project: Path) -> None:
     ops = "aten.exp,aten.neg,aten.tanh"
     files = ("--json", "r.json", "--markdown", "r.md", "--junit", "r.xml", "--html", "r.html", "--scripts", "wrong")
-    done = command(project, "-m", "eagerdecomp", "conformance", "mine:backend", "--profile", "quick", "--ops", ops, *files)
+    done = run_suite(project, "--ops", ops, *files)
     assert done.returncode == 1, done.stderr
     assert "aten.exp.default" in done.stdout
     assert "Traceback" not in done.stderr
@@ -229,21 +215,7 @@ def test_the_command_names_the_wrong_kernel_writes_reports_and_scripts_that_run(
     assert "values" in again.stdout
     (project / "mine.py").write_text(MODULE.replace("* 1.001", ""), encoding="utf-8")
     assert command(project, str(script)).returncode == 0
-    compared = command(
-        project,
-        "-m",
-        "eagerdecomp",
-        "conformance",
-        "mine:made",
-        "--profile",
-        "quick",
-        "--ops",
-        ops,
-        "--compare",
-        "r.json",
-        "--json",
-        "-",
-    )
+    compared = run_suite(project, "--ops", ops, "--compare", "r.json", "--json", "-", backend="mine:made")
     assert compared.returncode == 0, compared.stderr
     assert json.loads(compared.stdout)["backend"] == "mine"
 
@@ -251,8 +223,7 @@ def test_the_command_names_the_wrong_kernel_writes_reports_and_scripts_that_run(
 @pytest.mark.full
 @pytest.mark.parametrize("op", ["tan", "sin"])
 def test_a_script_shows_also_what_comes_of_many_calls_or_ends_the_process(project: Path, op: str) -> None:
-    words = ("--profile", "quick", "--ops", f"aten.{op}", "--scripts", "wrong")
-    assert command(project, "-m", "eagerdecomp", "conformance", "mine:backend", *words).returncode == 1
+    assert run_suite(project, "--ops", f"aten.{op}", "--scripts", "wrong").returncode == 1
     (script,) = sorted((project / "wrong").iterdir())
     again = command(project, str(script))
     assert again.returncode == 1, again.stderr
@@ -277,13 +248,12 @@ def test_pytest_runs_a_test_a_kernel(project: Path) -> None:
 
 @pytest.mark.full
 def test_the_command_says_when_nothing_was_exercised_and_declares_all_that_is_absent(project: Path) -> None:
-    words = ("-m", "eagerdecomp", "conformance", "mine:backend", "--profile", "quick")
-    nothing = command(project, *words, "--ops", "aten.tanh", "--write-absences", "absent.txt")
+    nothing = run_suite(project, "--ops", "aten.tanh", "--write-absences", "absent.txt")
     assert nothing.returncode == 4, nothing.stderr
-    held = command(project, *words, "--ops", "aten.neg", "--absences", "absent.txt")
+    held = run_suite(project, "--ops", "aten.neg", "--absences", "absent.txt")
     assert held.returncode == 0, held.stdout
     (project / "absent.txt").write_text("", encoding="utf-8")
-    missing = command(project, *words, "--ops", "aten.neg", "--absences", "absent.txt")
+    missing = run_suite(project, "--ops", "aten.neg", "--absences", "absent.txt")
     assert missing.returncode == 1
     assert "aten.tanh.default" in missing.stdout
 

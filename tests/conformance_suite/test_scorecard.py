@@ -212,18 +212,11 @@ def test_a_job_that_ends_its_process_is_counted(small: Path, monkeypatch: pytest
 
 
 @pytest.mark.full
-def test_an_old_card_that_cannot_be_read_is_a_wrong_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "old.json"
-    for content, words in ((None, "No such file"), (b"\xff", "utf-8"), (b"{}", "not a scorecard")):
-        if content is not None:
-            file.write_bytes(content)
-        assert main(["scorecard", "eagerdecomp.backends.numpy:BACKEND", "--since", str(file)]) == 2
-        assert words in capsys.readouterr().err
-
-
-def test_a_device_that_torch_lacks_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["scorecard", "--device", "nosuch"]) == 2
-    assert "--device nosuch: 'nosuch' is not a device type" in capsys.readouterr().err
+def test_an_old_card_that_is_not_text_is_a_wrong_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Other cards that cannot be read are in `tests/golden_errors.txt`."""
+    (tmp_path / "old.json").write_bytes(b"\xff")
+    assert main(["scorecard", "eagerdecomp.backends.numpy:BACKEND", "--since", str(tmp_path / "old.json")]) == 2
+    assert "utf-8" in capsys.readouterr().err
 
 
 def test_a_missing_package_is_said_before_the_first_kernel_is_tested(

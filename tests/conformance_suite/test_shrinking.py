@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from spec_trials import overload, run_trial
+from conformance_reports import overload
+from spec_trials import run_trial
 from torch import Tensor
 
 from eagerdecomp.conformance.spec import tensors_of

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from eagerdecomp._torch.ops import OpOverload
@@ -12,6 +14,7 @@ __all__ = [
     "HOSTILE_TEXT",
     "PROPERTIES",
     "example_report",
+    "hostile_report",
     "absent_verdict",
     "overload",
     "report_strategy",
@@ -93,6 +96,19 @@ _OPS = [
     "aten.view.default",
     "aten.index_put.default",
 ]
+
+
+def hostile_report(text: str = HOSTILE_TEXT) -> Report:
+    """Return a report in which everything that is free text is this."""
+    failing = wrong_verdict("aten.add.Tensor", text, message=text, example=text)
+    failures = tuple(replace(one, expected=text, got=text, reproducer=f"\n{text}") for one in failing.failures)
+    made = example_report(
+        replace(failing, failures=failures, note=text, varied=(text,), checked={text: 1}),
+        skipped_verdict("aten.rand.default", text),
+        consequences=(Consequence(overload("aten.silu.default"), text, failing.op, text),),
+    )
+    return replace(made, backend=text, profile=text, torch=text, stale=(text,), undeclared=(text,))
+
 
 _WORDS = st.text(max_size=12)
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from conformance_reports import overload
+
 from eagerdecomp.conformance.spec import TestedKernel
 from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.conformance.trial import Effort, Trial, try_kernel
-from eagerdecomp.ops.opset import resolve_ops
-
-
-def overload(name: str) -> Any:
-    return resolve_ops([name])[0]
 
 
 def run_trial(name: str, run: Callable[..., Any] | None = None, cases: int = 400, seed: int = 0) -> Trial:
