@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import eagerdecomp as ed
 import eagerdecomp_script
-from eagerdecomp.cli.arguments import DECLARED, own_words, parser_of
+from eagerdecomp.cli.arguments import DECLARED, parser_of
 from eagerdecomp.cli.arguments.shared import SETS
 from eagerdecomp.cli.commands import bench, run
 from eagerdecomp.cli.main import COMMANDS, main
@@ -22,15 +21,6 @@ from eagerdecomp.conformance.suite import PROFILES
 from eagerdecomp.coverage.plan_report import REQUIREMENTS
 from eagerdecomp.ops.opset import NAMED_SETS
 from eagerdecomp.ops.opset_file import parse_ops
-
-SILU = "import torch\nx = torch.ones(3, requires_grad=True)\ntorch.nn.functional.silu(x).sum().backward()\nprint('script done')\n"
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "script.py"
-    path.write_text(SILU, encoding="utf-8")
-    return path
 
 
 def value_of(out: str, label: str) -> str:
@@ -158,16 +148,6 @@ def test_an_op_without_a_route_stops_the_script_or_is_counted(
     out = capfd.readouterr().out
     assert int(value_of(out, "calls that fell back to native")) > 0
     assert not value_of(out, "of those outside the set").startswith("0")
-
-
-@pytest.mark.parametrize(("ending", "code"), [("raise SystemExit(7)", 7), ("1 / 0", 1), ("raise KeyboardInterrupt", 130)])
-def test_the_table_is_printed_and_the_exit_code_kept_however_the_script_ends(
-    script: Path, ending: str, code: int, capfd: pytest.CaptureFixture[str]
-) -> None:
-    script.write_text(SILU + ending + "\n", encoding="utf-8")
-    assert main(["run", str(script)]) == code
-    assert value_of(capfd.readouterr().out, "of those outside the set") == "0"
-    assert torch._C._len_torch_dispatch_stack() == 0
 
 
 def test_arguments_after_the_script_are_passed_to_it(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -421,11 +401,3 @@ def test_a_misspelt_command_is_reported_with_close_matches(capsys: pytest.Captur
 def test_a_mistake_leaves_no_json_file_behind(tmp_path: Path) -> None:
     assert main(["run", "--json", str(tmp_path / "facts.json"), "no_such.py"]) == 2
     assert not (tmp_path / "facts.json").exists()
-
-
-def test_options_with_a_value_are_not_taken_for_the_script() -> None:
-    for command in ("run", "blame", "compare"):
-        assert own_words(command, ["--json", "value", "--full-trace", "script.py", "--quiet"]) == 3
-        assert own_words(command, ["--json=value", "-m", "script", "-m"]) == 2
-    for name in ("--ops", "--backend", "--keep", "--record", "--plain-seconds-to"):
-        assert own_words("run", [name, "value", "script.py", "--quiet"]) == 2, name

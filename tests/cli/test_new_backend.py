@@ -85,14 +85,17 @@ FAULTS = {
 }
 
 
+def change(file: Path, before: str, after: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert text.count(before) == 1
+    file.write_text(text.replace(before, after), encoding="utf-8")
+
+
 @pytest.mark.full
 def test_its_tests_find_faults(kind: str, tmp_path: Path) -> None:
     assert main(["new-backend", "mine", *KINDS[kind][0], "--dir", str(tmp_path)]) == 0
     for file, right, wrong, _ in FAULTS[kind]:
-        faulty = tmp_path / "mine" / f"{file}.py"
-        text = faulty.read_text(encoding="utf-8")
-        assert text.count(right) == 1
-        faulty.write_text(text.replace(right, wrong), encoding="utf-8")
+        change(tmp_path / "mine" / f"{file}.py", right, wrong)
     with pytest.raises(AssertionError) as caught:
         run(tmp_path, "pytest", "-p", "no:cacheprovider")
     for _, _, _, seen_by in FAULTS[kind]:
@@ -102,12 +105,8 @@ def test_its_tests_find_faults(kind: str, tmp_path: Path) -> None:
 @pytest.mark.full
 def test_the_conformance_suite_finds_faults_that_its_own_tests_do_not(kind: str, tmp_path: Path) -> None:
     assert main(["new-backend", "mine", *KINDS[kind][0], "--dir", str(tmp_path)]) == 0
-    kernels = tmp_path / "mine" / "kernels.py"
-    text = kernels.read_text(encoding="utf-8")
-    assert text.count("if isinstance(alpha, bool):") == 1
-    kernels.write_text(text.replace("if isinstance(alpha, bool):", "if alpha == 7:"), encoding="utf-8")
-    tests = tmp_path / "tests" / "test_mine.py"
-    tests.write_text(tests.read_text(encoding="utf-8").replace('"quick"', '"standard"'), encoding="utf-8")
+    change(tmp_path / "mine" / "kernels.py", "if isinstance(alpha, bool):", "if alpha == 7:")
+    change(tmp_path / "tests" / "test_mine.py", '"quick"', '"standard"')
     with pytest.raises(AssertionError) as caught:
         run(tmp_path, "pytest", "-p", "no:cacheprovider", "-k", "kernel or suite or mm or add")
     failed = [line.strip() for line in str(caught.value).splitlines() if line.strip().startswith("FAILED")]

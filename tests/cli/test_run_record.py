@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -10,18 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from eagerdecomp.cli.main import main
 from eagerdecomp.profile.record import Record
 
 STEP = "import torch\nx = torch.ones(3, requires_grad=True)\ntorch.nn.functional.silu(x).sum().backward()\n"
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "script.py"
-    path.write_text(STEP, encoding="utf-8")
-    return path
 
 
 def test_a_run_writes_its_record_and_its_trace(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -47,10 +42,14 @@ def test_a_run_writes_its_record_and_its_trace(script: Path, tmp_path: Path, cap
         ("torch.ones(2, 2).to_mkldnn()", 1, "UnsupportedOpError: this call takes or returns MKLDNN tensors"),
     ],
 )
-def test_the_record_is_written_however_the_script_ends(script: Path, tmp_path: Path, ending: str, code: int, error: str) -> None:
+def test_the_table_the_record_and_the_exit_code_do_not_depend_on_how_the_script_ends(
+    script: Path, tmp_path: Path, ending: str, code: int, error: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     script.write_text(STEP + ending + "\n", encoding="utf-8")
     target, trace = tmp_path / "run.json", tmp_path / "run.trace"
-    assert main(["run", "--quiet", "--record", str(target), "--perfetto", str(trace), str(script)]) == code
+    assert main(["run", "--record", str(target), "--perfetto", str(trace), str(script)]) == code
+    assert re.search(r"of those outside the set +0\n", capfd.readouterr().out)
+    assert torch._C._len_torch_dispatch_stack() == 0
     record = Record.from_json(target.read_text(encoding="utf-8"))
     assert record.metadata.exit_code == code
     assert record.metadata.error.startswith(error)
