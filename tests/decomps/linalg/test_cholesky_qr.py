@@ -21,11 +21,6 @@ def definite(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return matrix @ matrix.mH + shape[-1] * torch.eye(shape[-1], dtype=dtype)
 
 
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
-
-
 def smooth(size: int, dtype: torch.dtype) -> Tensor:
     """The kernel matrix of points close to each other: neighbouring rows are nearly equal, and pivots small."""
     at = torch.linspace(0, 1, size, dtype=torch.float64)

@@ -22,11 +22,6 @@ DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 THRESHOLD = 20.0
 
 
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
-
-
 def rand(*shape: int, dtype: torch.dtype) -> Tensor:
     return torch.randn(shape, dtype=dtype)
 

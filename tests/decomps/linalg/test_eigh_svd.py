@@ -25,11 +25,6 @@ def rand(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, dtype=dtype)
 
 
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
-
-
 def near(got: Tensor, want: Tensor, scale: Tensor | float = 1.0) -> None:
     """Within LAPACK's tests' 30 n eps of the scale."""
     size = max(1, *want.shape[-2:]) if want.dim() > 1 else max(1, want.size(-1))

@@ -20,11 +20,6 @@ DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 SIZE = 6
 
 
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
-
-
 def conditioned(dtype: torch.dtype, condition: float, scale: float = 1.0) -> Tensor:
     """A batch of two with singular values that fall geometrically."""
     left, right = (torch.linalg.qr(torch.randn(2, SIZE, SIZE, dtype=dtype))[0] for _ in range(2))

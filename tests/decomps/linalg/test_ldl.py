@@ -20,11 +20,6 @@ SHAPES = [(1, 1), (2, 2), (3, 3), (7, 7), (2, 3, 5, 5), (20, 20)]
 THRESHOLD = 30.0
 
 
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
-
-
 def rand(*shape: int, dtype: torch.dtype) -> Tensor:
     return torch.randn(shape, dtype=dtype)
 

@@ -12,11 +12,6 @@ from torch import Tensor
 exponential = torch.ops.aten.linalg_matrix_exp.default
 
 
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
-
-
 def test_each_matrix_of_a_batch_by_its_own_norm() -> None:
     batch = torch.randn(4, 3, 3, dtype=torch.float64) * torch.tensor([1e-8, 0.1, 1.0, 9.0]).view(4, 1, 1)
     check(exponential, batch)

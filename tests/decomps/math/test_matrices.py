@@ -16,11 +16,6 @@ DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 SHAPES = [(1, 1, 1), (2, 5, 5), (3, 32, 32), (1, 33, 33), (2, 67, 67), (1, 130, 130), (0, 3, 3), (2, 0, 0)]
 
 
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
-
-
 def triangles(*shape: int, dtype: torch.dtype, upper: bool, unit: bool) -> tuple[Tensor, Tensor]:
     """Matrices with NaN in the triangle that must not be read, and the triangles themselves."""
     matrix = torch.randn(shape, dtype=dtype) / shape[-1] ** 0.5

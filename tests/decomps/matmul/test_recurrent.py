@@ -33,7 +33,6 @@ LSTMS = {
 @pytest.mark.parametrize("ends", ["output", "last state", "last cell", "all"])
 @pytest.mark.parametrize("name", LSTMS)
 def test_lstm_training(name: str, ends: str) -> None:
-    torch.manual_seed(0)
     layer = nn.LSTM(3, 5, **LSTMS[name])
     x = torch.randn(4, 2, 3, dtype=next(layer.parameters()).dtype)
 
@@ -52,7 +51,6 @@ def test_lstm_training(name: str, ends: str) -> None:
 
 
 def test_lstm_backward_does_not_need_our_forward() -> None:
-    torch.manual_seed(0)
     layer = nn.LSTM(3, 5)
     x = torch.randn(4, 2, 3)
 
@@ -64,7 +62,6 @@ def test_lstm_backward_does_not_need_our_forward() -> None:
 
 
 def test_a_step_of_an_lstm_takes_few_kernels_and_no_program() -> None:
-    torch.manual_seed(0)
     layer, cache = nn.LSTM(3, 5), ed.ProgramCache()
 
     def forward(steps: int) -> torch.Tensor:

@@ -43,7 +43,6 @@ def parameters(width: int) -> tuple[torch.Tensor, ...]:
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("layout", ["contiguous", "batch second"])
 def test_attention_of_different_tensors(layout: str, need_weights: bool) -> None:
-    torch.manual_seed(0)
     query, key, value = (torch.randn(3, 4, 8) for _ in range(3))
     if layout == "batch second":
         query, key, value = (x.transpose(0, 1).contiguous().transpose(0, 1) for x in (query, key, value))
@@ -61,7 +60,6 @@ def layer_arguments(x: torch.Tensor) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("shape", [(3, 5, 8), (1, 5, 8), (3, 1, 8)], ids=str)
 def test_an_encoder_layer_of_any_layout(shape: tuple[int, ...]) -> None:
-    torch.manual_seed(0)
     x = torch.randn(shape)
     for given in (x, x.transpose(0, 1).contiguous().transpose(0, 1)):
         check(aten._transformer_encoder_layer_fwd.default, *layer_arguments(given))

@@ -52,7 +52,6 @@ def test_certain_outcomes_are_eagers(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", ["poisson", "binomial"])
 def test_infinite_counts_leave_the_other_distributions_alone(name: str) -> None:
-    torch.manual_seed(0)
     count = 2**14
     parameters = torch.full((count,), 20.0, dtype=F64)
     parameters[::8] = math.inf
@@ -65,7 +64,6 @@ def test_infinite_counts_leave_the_other_distributions_alone(name: str) -> None:
 
 
 def test_variates_stay_in_their_ranges() -> None:
-    torch.manual_seed(0)
     tiny = torch.finfo(F32).tiny
     gamma = on_core(lambda: torch._standard_gamma(torch.full((5000,), 1e-3)))
     assert float(gamma.min()) == tiny
@@ -138,7 +136,6 @@ SETS = {
 @pytest.mark.parametrize("ops", SETS.values(), ids=SETS)
 def test_training_through_variates_follows_them(ops: ed.OpSet) -> None:
     """The gradient is eager's for the variates that were drawn, whichever half the set holds."""
-    torch.manual_seed(0)
     alpha = torch.rand(50, 3, dtype=F64).add(0.2).requires_grad_()
 
     def gamma() -> tuple[Tensor, Tensor]:

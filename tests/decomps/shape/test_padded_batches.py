@@ -22,7 +22,6 @@ def padding(lengths: list[int]) -> torch.Tensor:
 @pytest.mark.parametrize(("activation", "norm_first"), [("relu", False), ("gelu", False), ("relu", True)])
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:enable_nested_tensor is True")
 def test_an_encoder_in_evaluation_leaves_padding_alone(activation: str, norm_first: bool, guard: Any, lengths: list[int]) -> None:
-    torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation=activation, norm_first=norm_first)
     model = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(8)).eval()
 
