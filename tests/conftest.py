@@ -4,6 +4,7 @@ And the rules of the default tier: each test is short, and none starts a process
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import platform
 import sys
@@ -161,6 +162,13 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         torch.optim.SGD([x])  # imports Dynamo
         ed.explain("aten.silu.default", x)
         st.text().validate()  # in a fresh checkout, hypothesis makes its table of characters first, for a second
+
+
+@pytest.fixture
+def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of `tools/` that the test's file names as ``TOOL``."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "tools")
+    return importlib.import_module(request.module.TOOL)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,8 @@ aten = torch.ops.aten
 
 pytestmark = pytest.mark.full
 
-
-@pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    return importlib.import_module("growth")
+#: The module that the fixture `tool` returns.
+TOOL = "growth"
 
 
 @ed.register_decomposition(aten.cumprod.default)

@@ -14,11 +14,8 @@ from eagerdecomp._torch.ops import overload
 
 TOOLS = Path(__file__).parents[2] / "tools"
 
-
-@pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(TOOLS)
-    return importlib.import_module("kernel_calls")
+#: The module that the fixture `tool` returns.
+TOOL = "kernel_calls"
 
 
 def test_every_op_with_a_reason_exists_and_has_one_reason(tool: Any) -> None:

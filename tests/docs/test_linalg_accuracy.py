@@ -15,13 +15,8 @@ ROWS = [
     if line.startswith("| ") and not line.startswith("| call")
 ]
 
-
-@pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    import linalg_accuracy
-
-    return linalg_accuracy
+#: The module that the fixture `tool` returns.
+TOOL = "linalg_accuracy"
 
 
 def test_the_page_has_every_call_and_the_gradient_of_each_that_has_one(tool: ModuleType) -> None:

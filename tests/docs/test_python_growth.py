@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,8 @@ from conformance.cases import opinfos
 
 pytestmark = pytest.mark.full
 
-
-@pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "tools")
-    return importlib.import_module("python_growth")
+#: The module that the fixture `tool` returns.
+TOOL = "python_growth"
 
 
 @ed.register_decomposition("aten.linspace.default")

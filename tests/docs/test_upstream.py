@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,8 @@ ROOT = Path(__file__).parents[2]
 
 STALE = "docs/numbers/upstream.md is stale: run python tools/upstream_table.py"
 
-
-@pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    return importlib.import_module("upstream_table")
+#: The module that the fixture `tool` returns.
+TOOL = "upstream_table"
 
 
 def test_rows_are_those_of_the_existing_rules(tool: Any) -> None:

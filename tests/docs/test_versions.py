@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
-
-@pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    return importlib.import_module("versions")
+#: The module that the fixture `tool` returns.
+TOOL = "versions"
 
 
 def test_the_page_is_written_from_the_records(tool: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,11 +24,8 @@ aten = torch.ops.aten
 TOOLS = Path(__file__).parents[2] / "tools"
 NAMES = sorted(load_direct())
 
-
-@pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(TOOLS)
-    return importlib.import_module("prove_direct")
+#: The module that the fixture `tool` returns.
+TOOL = "prove_direct"
 
 
 def op_of(name: str) -> OpOverload:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_each_fault_has_its_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    import faults
+#: The module that the fixture `tool` returns.
+TOOL = "faults"
 
-    assert [
-        one for one in faults.FAULTS if (ROOT / "eagerdecomp" / one.file).read_text(encoding="utf-8").count(one.text) != 1
-    ] == []
-    assert len(faults.FAULTS) == 60
+
+def test_each_fault_has_its_text_once(tool: Any) -> None:
+    assert [one for one in tool.FAULTS if (ROOT / "eagerdecomp" / one.file).read_text(encoding="utf-8").count(one.text) != 1] == []
+    assert len(tool.FAULTS) == 60

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 import subprocess
 import sys
@@ -16,32 +15,29 @@ pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[2]
 
-
-@pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    return importlib.import_module("port")
+#: The module that the fixture `tool` returns.
+TOOL = "port"
 
 
-def test_the_tested_torch_is_the_baseline(port: Any) -> None:
+def test_the_tested_torch_is_the_baseline(tool: Any) -> None:
     # In a process of its own: what tests import may register ops, as Inductor does in prims.
     code = "import json, port; print(json.dumps(port.facts()))"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "tools", capture_output=True, text=True, check=True)
-    now, then = json.loads(found.stdout), json.loads(gzip.decompress(port.BASELINE.read_bytes()))
+    now, then = json.loads(found.stdout), json.loads(gzip.decompress(tool.BASELINE.read_bytes()))
     changed = [name for name in then if then[name] != now[name]]
     assert changed == [], "run python tools/port.py --baseline"
 
 
-def test_changes_are_reported_with_their_files(port: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = port.facts()
+def test_changes_are_reported_with_their_files(tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = tool.facts()
     schemas = dict(now["schemas"])
     schemas["aten.gone.default"] = "aten::gone() -> Tensor"
     schemas["aten._cdist_backward.default"] = "aten::_cdist_backward(Tensor one) -> Tensor"
     del schemas["aten.silu.default"]
     before = {**now, "schemas": schemas, "opinfos": [one for one in now["opinfos"] if one != "nn.functional.silu"]}
-    monkeypatch.setattr(port, "private_names", lambda: {"ops": {"torch._C._no_such_name", "torch._C._len_torch_dispatch_stack"}})
-    monkeypatch.setattr(port, "changed_messages", lambda: iter(()))
-    found = dict(port.sections(before, now))
+    monkeypatch.setattr(tool, "private_names", lambda: {"ops": {"torch._C._no_such_name", "torch._C._len_torch_dispatch_stack"}})
+    monkeypatch.setattr(tool, "changed_messages", lambda: iter(()))
+    found = dict(tool.sections(before, now))
     assert found["private names that are missing"] == ["torch._C._no_such_name: eagerdecomp/_torch/ops.py"]
     assert found["ops removed"] == ["aten.gone.default"]
     assert found["ops added"] == ["aten.silu.default"]
