@@ -8,47 +8,32 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same
+from dispatch_recorders import SizeRecorder
+from on_core import CORE, on
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp._torch.modes import DispatchMode
 
 aten = torch.ops.aten
 forward = aten._scaled_dot_product_flash_attention_for_cpu.default
 backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-CORE = ed.core_aten()
 
 
-class Largest(DispatchMode):
-    """Outside the mode: the largest result of any kernel, and how many ran."""
+def both(query: Tensor, key: Tensor, value: Tensor, causal: bool, named: dict[str, Any], size: int | None) -> tuple[Any, int, int]:
+    """Forward and backward: plainly, or by blocks and with eager's own results going into backward.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.numel = self.calls = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        assert func in CORE, func
-        self.calls += 1
-        for tensor in result if isinstance(result, (list, tuple)) else [result]:
-            if isinstance(tensor, Tensor):
-                self.numel = max(self.numel, tensor.numel())
-        return result
-
-
-def both(query: Tensor, key: Tensor, value: Tensor, causal: bool, named: dict[str, Any], size: int | None) -> tuple[Any, Largest]:
-    """Forward and backward: plainly, or by blocks and with eager's own results going into backward."""
+    Return also the size of the largest result of a kernel, and the number of kernel calls.
+    """
     out, lse = forward(query, key, value, 0.0, causal, **named)
     grad = torch.ones_like(out).cumsum(-1)
-    seen = Largest()
     if size is None:
-        return ((out, lse), backward(grad, query, key, value, out, lse, 0.0, causal, **named)), seen
-    with seen, ed.EagerDecompMode(CORE, rules=ed.blocked_attention(size)):
+        return ((out, lse), backward(grad, query, key, value, out, lse, 0.0, causal, **named)), 0, 0
+    with SizeRecorder() as largest, on(CORE, rules=ed.blocked_attention(size)) as (_, seen):
         for _ in range(3):  # recorded, compiled, hit
-            seen.calls = 0
+            before = seen.ops.total()
             first = forward(query, key, value, 0.0, causal, **named)
             second = backward(grad, query, key, value, out, lse, 0.0, causal, **named)
-    return (first, second), seen
+    return (first, second), max(largest.sizes, default=0), seen.ops.total() - before
 
 
 def operands(heads: int, shared: int, length: int, keys: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
@@ -98,8 +83,8 @@ def test_masks(mask: str, causal: bool, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_float16_and_bfloat16_are_summed_in_float32(dtype: torch.dtype, causal: bool) -> None:
     given = operands(4, 2, 9, 9, dtype)
-    (ours, our_grads), _ = both(*given, causal, {}, 4)
-    (eagers, eager_grads), _ = both(*given, causal, {}, None)
+    (ours, our_grads), *_ = both(*given, causal, {}, 4)
+    (eagers, eager_grads), *_ = both(*given, causal, {}, None)
     unit = torch.finfo(dtype).eps
     for one, other in zip((*ours, *our_grads), (*eagers, *eager_grads), strict=True):
         assert (one.dtype, one.stride()) == (other.dtype, other.stride())
@@ -115,11 +100,11 @@ def test_no_batch_is_left_to_the_library() -> None:
 def test_memory_is_a_blocks_and_calls_grow_with_blocks(causal: bool) -> None:
     heads, length, size = 2, 256, 32
     given = tuple(x.contiguous() for x in operands(heads, heads, length, length, torch.float32))
-    _, seen = both(*given, causal, {}, size)
-    assert seen.numel <= 2 * heads * length * size
-    assert seen.calls <= (65 if causal else 46) * (length // size) + 30
-    _, other = both(*given, causal, {}, size * 2)
-    assert other.calls < 0.6 * seen.calls + 30
+    _, largest, calls = both(*given, causal, {}, size)
+    assert largest <= 2 * heads * length * size
+    assert calls <= (65 if causal else 46) * (length // size) + 30
+    _, _, fewer = both(*given, causal, {}, size * 2)
+    assert fewer < 0.6 * calls + 30
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, None])

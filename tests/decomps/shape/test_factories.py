@@ -8,23 +8,18 @@ import pytest
 import torch
 from on_core import CORE, on
 from torch.autograd import forward_ad
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import eagerdecomp as ed
-
-PRIMS = ed.prims()
 
 
 def test_a_bool_reaches_prims_fill_as_one() -> None:
     filled: list[Any] = []
 
-    class Numbers(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func is torch.ops.prims.fill.default:
-                filled.append(args[1])
-            return func(*args, **(kwargs or {}))
+    def fill(x: torch.Tensor, value: Any) -> torch.Tensor:
+        filled.append(value)
+        return torch.ops.prims.fill.default(x, value)  # type: ignore[no-any-return]
 
-    with Numbers(), on(PRIMS):
+    with ed.EagerDecompMode(ed.Backend("mine", ed.prims(), {"prims.fill.default": fill})):
         torch.ones(2, dtype=torch.bool)
     assert [value is True for value in filled] == [True]
 
