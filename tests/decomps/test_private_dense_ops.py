@@ -131,18 +131,6 @@ class TestNnpackConvolution:
         torch.testing.assert_close(ours, gradient(lambda one: torch.conv2d(images, one, padding=1).sum(), weight))
 
 
-class TestOlderAminmax:
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
-    def test_is_aminmax(self, dtype: torch.dtype) -> None:
-        x = _numbers(3, 4, dtype=dtype)
-        check(torch._aminmax, x)
-        for dim, keepdim in ((0, False), (1, True), (-1, False)):
-            check(torch._aminmax, x, dim, keepdim)
-        check(torch._aminmax, x[:0], 1)
-        check(torch._aminmax, x[0, 0], 0)
-        check(aten._aminmax.out, x, out0=torch.empty(0, dtype=dtype), out1=torch.empty(0, dtype=dtype))
-
-
 @pytest.mark.parametrize("training", [False, True])
 def test_rrelu_with_noise_out(training: bool) -> None:
     x, noise = _numbers(3, 4), torch.zeros(3, 4)
