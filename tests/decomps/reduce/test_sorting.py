@@ -48,18 +48,6 @@ def test_unique_slices_of_the_wide_unsigned_types(dtype: torch.dtype) -> None:
     check(torch.unique, repeating(6, 2, dtype=dtype), return_inverse=True, return_counts=True, dim=0)
 
 
-@pytest.mark.parametrize("length", range(1, 18))
-def test_search_of_rows_out_of_order_and_with_nan_takes_eagers_probes(length: int) -> None:
-    torch.manual_seed(length)
-    mixed, sought = torch.randint(5, (3, length)).float(), torch.arange(-1.0, 6).expand(3, 7).contiguous()
-    cut = torch.where(torch.rand(3, length) < 0.4, NAN, mixed)
-    for rows in (mixed, cut):
-        for right in (False, True):
-            check(torch.searchsorted, rows, sought, right=right)
-            check(torch.searchsorted, rows[0], 2.0, right=right)
-    check(torch.searchsorted, mixed, sought, sorter=torch.randint(length, (3, length)))
-
-
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int64, torch.float16])
 def test_a_search_for_a_0_dim_tensor_takes_the_dtype_of_the_boundaries(dtype: torch.dtype) -> None:
     sought = torch.tensor(150).to(dtype)
