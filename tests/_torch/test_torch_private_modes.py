@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from dispatch_recorders import OpRecorder, mode_depth
+from threads import together
 
 from eagerdecomp._torch import decomp_tables, tensors
 from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
@@ -149,9 +150,7 @@ def test_fake_tensor_log_off_turns_off_the_log_of_fake_tensors_in_this_thread(ca
     first.__enter__()
     second.__enter__()
     fake_tensor.log.error("unheard")
-    other = threading.Thread(target=lambda: fake_tensor.log.error("of another thread"))
-    other.start()
-    other.join()
+    together(lambda: fake_tensor.log.error("of another thread"))
     first.__exit__(None, None, None)  # as another thread's may, in any order
     fake_tensor.log.error("unheard")
     second.__exit__(None, None, None)

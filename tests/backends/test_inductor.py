@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same
+from threads import together
 from torch.utils._triton import has_triton_package
 
 import eagerdecomp as ed
@@ -341,11 +342,7 @@ def test_a_fused_program_runs_in_many_threads_and_under_any_grad_state() -> None
     with mode:
         for _ in range(BEFORE + 1):
             torch.nn.functional.gelu(X)
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    together(*[work] * 4)
     assert wrong == []
     with mode, torch.inference_mode():
         torch.testing.assert_close(torch.nn.functional.gelu(X), want)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import multiprocessing
 import pickle
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 import receiver
 import torch
 import toy_device
+from threads import together
 from torch import Tensor, nn
 
 import eagerdecomp as ed
@@ -236,12 +237,5 @@ def test_each_thread_gets_the_error_of_its_own_pass() -> None:
             leaf = torch.ones(3).to("toy").requires_grad_()
             (leaf * 2).backward(leaf.detach())
 
-    threads = [
-        *(threading.Thread(target=fail, args=(start,)) for start in (1, 2)),
-        *(threading.Thread(target=succeed) for _ in "12"),
-    ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    together(*(functools.partial(fail, start) for start in (1, 2)), succeed, succeed)
     assert wrong == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import functools
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from compare import assert_same
 from kept_composites import detached_copies, dispatch_table, forward_and_backward, random_leaves
 from on_core import CORE
+from threads import together
 
 import eagerdecomp as ed
 
@@ -60,9 +61,7 @@ def test_other_threads_are_not_affected_and_threads_can_take_turns() -> None:
             faults.append((out.grad_fn, seen.ops))
 
     with ed.EagerDecompMode(CORE, keep=[aten.linear]):
-        thread = threading.Thread(target=outside)
-        thread.start()
-        thread.join()
+        together(outside)
     assert not faults
     want = forward_and_backward(F.linear, detached_copies([x, weight, bias]))
 
@@ -78,11 +77,7 @@ def test_other_threads_are_not_affected_and_threads_can_take_turns() -> None:
             ):
                 faults.append(number)
 
-    threads = [threading.Thread(target=inside, args=(number,)) for number in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    together(*(functools.partial(inside, number) for number in range(4)))
     assert not faults
     assert dispatch_table() == before
     assert_same(forward_and_backward(F.linear, detached_copies([x, weight, bias])), want)
@@ -95,7 +90,5 @@ def test_gradients_computed_in_autograds_threads_are_right() -> None:
     with ed.EagerDecompMode(CORE, keep=[aten.linear, aten.layer_norm]):
         out = F.linear(*tensors)
         weights = (torch.arange(out.numel()) % 7 - 2).float().view(out.shape)
-    thread = threading.Thread(target=lambda: got.append(torch.autograd.grad(out, tensors, weights)))
-    thread.start()
-    thread.join()
+    together(lambda: got.append(torch.autograd.grad(out, tensors, weights)))
     assert_same(got, [want])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import functools
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import torch
 from compare import assert_same
 from on_core import CORE
 from programs import S, call, native, program
+from threads import together
 
 import eagerdecomp as ed
 from eagerdecomp.program import constant_hoisting
@@ -218,11 +219,7 @@ def test_threads_share_cached_values() -> None:
         except AssertionError as failure:
             failures.append(failure)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*(functools.partial(work, number) for number in range(1, 5)))
     assert not failures
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -29,12 +30,6 @@ def given(listing: Any, arguments: Any) -> list[Any]:
     return [named[slot] for slot in inputs_of(listing)]
 
 
-def copies(arguments: Any) -> Any:
-    if isinstance(arguments, torch.Tensor):
-        return arguments.clone()
-    return [copies(one) for one in arguments] if isinstance(arguments, (list, tuple)) else arguments
-
-
 X, W = torch.randn(3, 4), torch.randn(4)
 
 
@@ -56,7 +51,7 @@ def test_a_graph_returns_and_writes_what_the_program_does(op: Any, args: Any, kw
     listing = recording.program
     assert listing is not None
     assert listing.calls
-    theirs, ours = copies(values), copies(values)
+    theirs, ours = copy.deepcopy(values), copy.deepcopy(values)
     want = evaluate(listing, native, theirs)
     got = graph_of(listing)(*given(listing, ours))
     torch.testing.assert_close(got, want, rtol=0, atol=0)

@@ -16,6 +16,7 @@ import torch
 from clean_programs import CLEAN
 from on_core import CORE
 from sampled import SEED
+from threads import together
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
@@ -432,11 +433,7 @@ def test_calls_of_many_threads_are_all_counted() -> None:
             for _ in range(50):
                 torch.exp(x)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(120)
+    together(*[work] * 4)
     assert mode.verified.checked == {"aten.exp.default": 200}
     assert not mode.verified
 
