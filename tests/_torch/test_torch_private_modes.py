@@ -13,6 +13,7 @@ import pytest
 import torch
 from dispatch_recorders import OpRecorder, mode_depth
 from threads import together
+from torch.testing._internal.common_utils import DeterministicGuard, set_default_dtype
 
 from eagerdecomp._torch import decomp_tables, tensors
 from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
@@ -118,16 +119,10 @@ def read(readers: Sequence[Callable[[], Any]]) -> list[Any]:
 
 def test_ambient_facts_follow_the_default_dtype_and_deterministic_algorithms() -> None:
     before = read(ambient_facts())
-    torch.set_default_dtype(torch.float64)
-    try:
+    with set_default_dtype(torch.float64):
         assert read(ambient_facts()) != before, "the default dtype is not read"
-    finally:
-        torch.set_default_dtype(torch.float32)
-    torch.use_deterministic_algorithms(True)
-    try:
+    with DeterministicGuard(True):
         assert read(ambient_facts()) != before, "deterministic algorithms are not read"
-    finally:
-        torch.use_deterministic_algorithms(False)
     assert read(ambient_facts()) == before
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.testing._internal.common_utils import DeterministicGuard, set_default_dtype
 
 import eagerdecomp as ed
 from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
@@ -179,40 +181,19 @@ def test_storage_offsets_are_in_the_key_only_on_request() -> None:
         assert handled(op, one, offsets=True)[0].key != handled(op, other, offsets=True)[0].key
 
 
-@contextmanager
-def double_by_default() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-@contextmanager
-def deterministic() -> Iterator[None]:
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-
-@contextmanager
-def without_flash() -> Iterator[None]:
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        yield
-
-
+DOUBLE_BY_DEFAULT = functools.partial(set_default_dtype, torch.float64)
+DETERMINISTIC = functools.partial(DeterministicGuard, True)
+WITHOUT_FLASH = functools.partial(sdpa_kernel, SDPBackend.MATH)
 ATTENTION = [X, X, X, None, 0.0, False, None, False]
 
 
 @pytest.mark.parametrize(
     ("switch", "op", "values"),
     [
-        (double_by_default, aten.ones.default, [[2], None, None, None, None]),
-        (double_by_default, aten.silu.default, [X]),
-        (deterministic, aten.silu.default, [X]),
-        (without_flash, aten.scaled_dot_product_attention.default, ATTENTION),
+        (DOUBLE_BY_DEFAULT, aten.ones.default, [[2], None, None, None, None]),
+        (DOUBLE_BY_DEFAULT, aten.silu.default, [X]),
+        (DETERMINISTIC, aten.silu.default, [X]),
+        (WITHOUT_FLASH, aten.scaled_dot_product_attention.default, ATTENTION),
     ],
     ids=["default dtype of a factory", "default dtype", "deterministic algorithms", "attention kernels"],
 )

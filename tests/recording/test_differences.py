@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
@@ -191,14 +192,24 @@ WRONG: dict[str, tuple[str, Callable[..., Any], Callable[[], object]]] = {
 }
 
 
-def with_kernel(op: str, kernel: Callable[..., Any], program: Callable[[], object], folder: Path) -> RankDifferences:
-    """Record a program on torch's kernels, and again with another kernel of one op; return how the runs differ."""
-    for name, kernels in (("a", {}), ("b", {f"aten.{op}": kernel})):
-        with ed.ValueRecorder(folder / name) as recorder, ed.EagerDecompMode(ed.Backend("it", ed.core_aten(), kernels=kernels)):
+def two_runs(folder: Path, first: Callable[[], object], second: Callable[[], object]) -> RankDifferences:
+    """Record a run of each program; return how the runs differ."""
+    for name, program in (("a", first), ("b", second)):
+        with ed.ValueRecorder(folder / name) as recorder:
             program()
         recorder.close()
     (rank,) = compare_runs(folder / "a", folder / "b").ranks
     return rank
+
+
+def with_kernel(op: str, kernel: Callable[..., Any], program: Callable[[], object], folder: Path) -> RankDifferences:
+    """Record a program on torch's kernels, and again with another kernel of one op; return how the runs differ."""
+
+    def run(kernels: dict[str, Any]) -> None:
+        with ed.EagerDecompMode(ed.Backend("it", ed.core_aten(), kernels=kernels)):
+            program()
+
+    return two_runs(folder, lambda: run({}), lambda: run({f"aten.{op}": kernel}))
 
 
 @pytest.mark.parametrize("name", [*WRONG])
@@ -241,14 +252,14 @@ def test_a_wrong_kernel_is_named_though_its_inputs_differ_by_rounding(op: str, t
 def test_other_data_after_lists_that_differ_by_rounding_are_the_cause(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(8, 32, generator=generator)
-    for folder in ("a", "b"):
-        given, data = nudged(x, 1e-6, generator), torch.randn(8, 16, generator=generator)
-        with ed.ValueRecorder(tmp_path / folder) as recorder:
-            one, other = aten.split_with_sizes_copy(given, [16, 16], 1)
-            aten.mul(one, other)
-            data.exp()
-        recorder.close()
-    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+    given = iter([(nudged(x, 1e-6, generator), torch.randn(8, 16, generator=generator)) for _ in range(2)])
+
+    def program() -> None:
+        lists, data = next(given)
+        aten.mul(*aten.split_with_sizes_copy(lists, [16, 16], 1))
+        data.exp()
+
+    rank = two_runs(tmp_path, program, program)
     assert rank.changed is not None
     assert rank.changed.first.op == "aten.exp.default"
 
@@ -294,34 +305,25 @@ def test_a_call_that_magnifies_rounding_errors_is_not_accused(name: str, error: 
     make, function = ILL_CONDITIONED[name]
     generator = torch.Generator().manual_seed(0)
     x = make(torch.randn(32, 64, generator=generator))
-    for folder in ("a", "b"):
-        given = nudged(x, error, generator)
-        with ed.ValueRecorder(tmp_path / folder) as recorder:
-            function(given)
-        recorder.close()
-    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+    given = [nudged(x, error, generator) for _ in range(2)]
+    rank = two_runs(tmp_path, *(functools.partial(function, one) for one in given))
     assert (rank.found, rank.compared) == ((), len(rank.partners))
 
 
 def test_inputs_that_differ_beside_a_mask_are_the_cause(tmp_path: Path) -> None:
     mask = torch.zeros(4, 8).masked_fill(torch.ones(4, 8).triu() > 0, torch.finfo(torch.float32).min)
-    for folder, factor in (("a", 1.0), ("b", 1.5)):
-        scores = factor * torch.linspace(-1, 1, 32).view(4, 8) + mask
-        with ed.ValueRecorder(tmp_path / folder) as recorder:
-            scores.softmax(-1)
-        recorder.close()
-    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+    scores = [factor * torch.linspace(-1, 1, 32).view(4, 8) + mask for factor in (1.0, 1.5)]
+    rank = two_runs(tmp_path, *(functools.partial(one.softmax, -1) for one in scores))
     assert rank.changed is not None
     assert (rank.found, rank.changed.input) == ((), "self")
 
 
 def test_calls_that_read_only_shapes_are_aligned_by_them(tmp_path: Path) -> None:
-    for name, sizes in (("a", (3, 5)), ("b", (5, 3))):
-        with ed.ValueRecorder(tmp_path / name) as recorder:
-            for size in sizes:
-                torch.zeros_like(torch.ones(size))
-        recorder.close()
-    assert not compare_runs(tmp_path / "a", tmp_path / "b")
+    def program(*sizes: int) -> None:
+        for size in sizes:
+            torch.zeros_like(torch.ones(size))
+
+    assert not two_runs(tmp_path, lambda: program(3, 5), lambda: program(5, 3))
 
 
 def test_random_numbers_that_differ_are_the_cause_and_no_kernel_is_accused(tmp_path: Path) -> None:
@@ -330,11 +332,7 @@ def test_random_numbers_that_differ_are_the_cause_and_no_kernel_is_accused(tmp_p
 
 
 def test_inputs_that_differ_from_the_start_are_no_wrong_kernel(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        with ed.ValueRecorder(tmp_path / name) as recorder:
-            torch.full((3,), 1.0 if name == "a" else 2.0).exp()
-        recorder.close()
-    (rank,) = compare_runs(tmp_path / "a", tmp_path / "b").ranks
+    rank = two_runs(tmp_path, lambda: torch.full((3,), 1.0).exp(), lambda: torch.full((3,), 2.0).exp())
     assert rank.changed is not None
     assert (rank.found, rank.changed.input) == ((), "fill_value")
 
@@ -343,15 +341,14 @@ def test_a_kernel_that_writes_to_its_input_is_suspected(tmp_path: Path) -> None:
     def sub(x: Tensor, y: Tensor) -> Tensor:
         return x.sub_(y).clone()
 
-    for name, kernels in (("a", {}), ("b", {"aten.sub.Tensor": sub})):
-        with ed.ValueRecorder(tmp_path / name) as recorder, ed.EagerDecompMode(ed.Backend("it", ed.core_aten(), kernels=kernels)):
-            x = torch.arange(8.0).exp()
-            (x - torch.ones(8)).cos()
-            x.sin()
-        recorder.close()
-    found = compare_runs(tmp_path / "a", tmp_path / "b")
-    changed = found.ranks[0].changed
-    assert (found.first, bool(found)) == (None, True)
+    def program() -> None:
+        x = torch.arange(8.0).exp()
+        (x - torch.ones(8)).cos()
+        x.sin()
+
+    rank = with_kernel("sub.Tensor", sub, program, tmp_path)
+    changed = rank.changed
+    assert (rank.found, bool(compare_runs(tmp_path / "a", tmp_path / "b"))) == ((), True)
     assert changed is not None
     assert changed.suspect is not None
     assert (changed.first.op, changed.suspect.op) == ("aten.sin.default", "aten.sub.Tensor")

@@ -8,6 +8,7 @@ import pytest
 import torch
 from on_core import CORE, on
 from torch.autograd import forward_ad
+from torch.testing._internal.common_utils import set_default_dtype
 
 import eagerdecomp as ed
 
@@ -27,11 +28,8 @@ def test_a_bool_reaches_prims_fill_as_one() -> None:
 def test_the_default_type_is_asked_at_every_call() -> None:
     with on(CORE):
         assert torch.zeros(2).dtype is torch.float32
-        torch.set_default_dtype(torch.float64)
-        try:
+        with set_default_dtype(torch.float64):
             assert torch.zeros(2).dtype is torch.ones(2).dtype is torch.float64
-        finally:
-            torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize(
