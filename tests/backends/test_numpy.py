@@ -8,7 +8,6 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -125,26 +124,6 @@ def test_the_op_database_is_right_on_it() -> None:
 # -- it trains, and torch computes nothing ------------------------------------------------------------------------
 
 
-class Beside:
-    """The mode with a recorder outside it, entered as one."""
-
-    def __init__(self) -> None:
-        self.seen = ed.BackendRecorder()
-        self.mode = ed.EagerDecompMode(BACKEND)
-        self._entered = ExitStack()
-
-    def __enter__(self) -> None:
-        self._entered.enter_context(self.seen)
-        self._entered.enter_context(self.mode)
-
-    def __exit__(self, *exc: object) -> None:
-        self._entered.close()
-
-    def computed(self) -> set[str]:
-        """Return ops that reached torch and are neither silent nor passthrough on any backend."""
-        return set(map(str, self.seen.ops)) - SILENT - set(map(str, self.seen.passthrough(BACKEND.ops)))
-
-
 class Convolutional(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -178,13 +157,13 @@ def test_a_small_net_trains_to_eager_s_weights(optimizer: Any) -> None:
         return losses, [one.detach() for one in (*trained.parameters(), *trained.buffers())]
 
     wanted, theirs = train(copy.deepcopy(net))
-    beside = Beside()
-    with beside:
+    seen = ed.BackendRecorder()
+    with seen, ed.EagerDecompMode(BACKEND):
         losses, weights = train(net)
     assert losses == pytest.approx(wanted, abs=1e-4)
     for one, other in zip(weights, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-3)
-    assert beside.computed() == set()
+    assert set(map(str, seen.ops)) - SILENT - set(map(str, seen.passthrough(BACKEND.ops))) == set()
 
 
 # -- memory -------------------------------------------------------------------------------------------------------

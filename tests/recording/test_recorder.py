@@ -133,10 +133,10 @@ def test_the_order_of_the_modes_does_not_matter_and_calls_have_their_module_phas
     inside, outside, eager = (read(tmp_path / name).calls for name in ("inside", "outside", "eager"))
     assert [call.op for call in inside] == [call.op for call in outside] == [call.op for call in eager]
     rows = {(call.op, call.module, call.phase) for call in inside}
-    assert ("aten.gelu.default", "model.1.ff.1", "forward") in rows
-    assert ("aten.gelu_backward.default", "model.1.ff.1", "backward") in rows
+    assert ("aten.gelu.default", "model.1.activation", "forward") in rows
+    assert ("aten.gelu_backward.default", "model.1.activation", "backward") in rows
     assert any(op.startswith("aten._foreach") and phase == "optimizer" for op, _, phase in rows)
-    (gelu,) = [call for call in eager if call.op == "aten.gelu.default" and call.module == "model.1.ff.1"]
+    (gelu,) = [call for call in eager if call.op == "aten.gelu.default" and call.module == "model.1.activation"]
     assert "small_trainings.py" in gelu.where
     assert gelu.inputs[0].strides == (224, 32, 1)
     assert [value.name for value in gelu.outputs] == ["result"]

@@ -16,19 +16,6 @@ from eagerdecomp.recording.recorder import ValueRecorder
 __all__ = ["TRAININGS", "record"]
 
 
-class _Block(nn.Module):
-    def __init__(self, width: int = 16) -> None:
-        super().__init__()
-        self.norm, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attn = nn.MultiheadAttention(width, 2, batch_first=True)
-        self.ff = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.norm(x)
-        x = x + self.attn(h, h, h, need_weights=False)[0]
-        return x + self.ff(self.norm2(x))
-
-
 class _Residual(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -67,8 +54,12 @@ def _classifier(make: Callable[[], nn.Module], batch: Callable[[], Tensor], **fo
 
 
 def _transformer(**format: Any) -> Callable[[], None]:
-    layers = [lambda: nn.Embedding(20, 16), _Block, _Block, lambda: nn.Linear(16, 20)]
-    return _classifier(lambda: nn.Sequential(*(one() for one in layers)), lambda: torch.randint(0, 20, (4, 7)))
+    def block() -> nn.Module:
+        return nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, activation=nn.GELU(), batch_first=True, norm_first=True)
+
+    return _classifier(
+        lambda: nn.Sequential(nn.Embedding(20, 16), block(), block(), nn.Linear(16, 20)), lambda: torch.randint(0, 20, (4, 7))
+    )
 
 
 def _resnet(**format: Any) -> Callable[[], None]:

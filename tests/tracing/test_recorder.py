@@ -26,10 +26,6 @@ def _rules_are_toys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eagerdecomp.tracing.recorder.expected_of", lambda *_: None)
 
 
-def decomposition(name: str) -> Any:
-    return ed.register_decomposition(name)
-
-
 def ops_of(made: Any) -> list[str]:
     return [str(one.op).removeprefix("aten.") for one in made.calls]
 
@@ -54,7 +50,7 @@ def test_the_same_tensor_twice_has_one_slot() -> None:
 def test_a_recording_keeps_no_results_alive() -> None:
     made: list[Any] = []
 
-    @decomposition("aten.silu.default")
+    @ed.register_decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> torch.Tensor:
         for _ in range(4):
             y = torch.sin(x).add_(1)
@@ -69,7 +65,7 @@ def test_a_recording_keeps_no_results_alive() -> None:
 
 
 def test_in_place_kernels_are_recorded_with_the_written_tensor_as_result() -> None:
-    @decomposition("aten.silu.default")
+    @ed.register_decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(x.shape, x.stride()).copy_(x)
 
@@ -80,7 +76,7 @@ def test_in_place_kernels_are_recorded_with_the_written_tensor_as_result() -> No
 
 
 def test_passthrough_is_not_recorded() -> None:
-    @decomposition("aten.silu.default")
+    @ed.register_decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> torch.Tensor:
         aten.sym_size.default(x)
         with torch.profiler.record_function("mine"):
@@ -96,7 +92,7 @@ KEPT = torch.tensor([10.0, 20.0, 30.0])
 
 
 def test_a_tensor_that_a_rule_captures_is_a_constant() -> None:
-    @decomposition("aten.silu.default")
+    @ed.register_decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> torch.Tensor:
         return x + KEPT
 
@@ -109,7 +105,7 @@ def test_a_tensor_that_a_rule_captures_is_a_constant() -> None:
 def test_a_rule_that_writes_to_a_captured_tensor_is_not_recorded() -> None:
     counter = torch.zeros(1)
 
-    @decomposition("aten.silu.default")
+    @ed.register_decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> torch.Tensor:
         counter.copy_(counter + 1)
         return x * counter
@@ -120,7 +116,7 @@ def test_a_rule_that_writes_to_a_captured_tensor_is_not_recorded() -> None:
 
 
 def test_a_rule_that_returns_a_captured_tensor_is_not_recorded() -> None:
-    @decomposition("aten.silu.default")
+    @ed.register_decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> Any:
         return KEPT
 
@@ -144,7 +140,7 @@ def test_a_rule_that_reads_data_is_not_recorded(op: Any, args: Any) -> None:
 
 
 def test_indexing_by_a_mask_reads_data_and_by_integers_does_not() -> None:
-    @decomposition("aten.take_along_dim.default")
+    @ed.register_decomposition("aten.take_along_dim.default")
     def take(x: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
         return aten.index.Tensor(x, [indices])
 
@@ -169,7 +165,7 @@ def test_a_rule_with_effects_is_not_recorded() -> None:
 
 
 def test_calls_of_an_abandoned_rule_leave_no_trace() -> None:
-    @decomposition("aten.silu.default")
+    @ed.register_decomposition("aten.silu.default")
     def half_way(x: torch.Tensor) -> Any:
         torch.exp(x + KEPT)
         return NotImplemented
@@ -180,7 +176,7 @@ def test_calls_of_an_abandoned_rule_leave_no_trace() -> None:
 
 
 def test_a_rule_that_calls_its_own_op_on_the_same_arguments_is_abandoned() -> None:
-    @decomposition("aten.silu.default")
+    @ed.register_decomposition("aten.silu.default")
     def circular(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.silu(x)
 
@@ -192,7 +188,7 @@ def test_a_rule_that_calls_its_own_op_on_the_same_arguments_is_abandoned() -> No
 
 
 def test_a_finished_rule_is_removed_from_the_chain_also_after_an_error() -> None:
-    @decomposition("aten.silu.default")
+    @ed.register_decomposition("aten.silu.default")
     def rule(x: torch.Tensor) -> torch.Tensor:
         return x
 
@@ -233,7 +229,7 @@ def test_calls_inside_a_backends_kernel_are_not_recorded() -> None:
 
 
 def test_a_random_op_of_the_set_is_recorded_and_returns_new_numbers_at_each_replay() -> None:
-    @decomposition("aten.silu.default")
+    @ed.register_decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> torch.Tensor:
         return x + torch.rand(x.shape)
 
@@ -247,7 +243,7 @@ def test_a_random_op_of_the_set_is_recorded_and_returns_new_numbers_at_each_repl
 
 
 def test_a_recording_says_whether_offsets_were_read() -> None:
-    @decomposition("aten.silu.default")
+    @ed.register_decomposition("aten.silu.default")
     def silu(x: torch.Tensor) -> torch.Tensor:
         return x.as_strided((2,), (1,), x.storage_offset()) * 1
 
@@ -256,7 +252,7 @@ def test_a_recording_says_whether_offsets_were_read() -> None:
 
 
 def test_data_read_by_an_abandoned_rule_does_not_affect_the_next() -> None:
-    @decomposition("aten.silu.default")
+    @ed.register_decomposition("aten.silu.default")
     def reads(x: torch.Tensor) -> Any:
         return x * 2 if x.sum().item() < 0 else NotImplemented
 

@@ -23,7 +23,6 @@ def test_kernels_that_write_nan_are_named(function: Callable[[Tensor], Any]) -> 
     backend, _ = null_backend(value=math.nan)
     matrix = torch.ones(4, 3).mT @ torch.ones(4, 3)
     error = r"A kernel of the backend returns wrong numbers\. .*: eagerdecomp conformance MODULE"
-    matrix = torch.ones(4, 3).mT @ torch.ones(4, 3)
     with pytest.raises(RuntimeError, match=error), ed.EagerDecompMode(backend):
         function(matrix)
 

@@ -33,35 +33,34 @@ def close(found: Any, want: Any) -> None:
             close(one, other)
 
 
+def convolved(x: Tensor, w: Tensor, b: Tensor | None, z: Any) -> Tensor:
+    return F.conv2d(x, w, b, (1, 2), (1, 0))
+
+
+def transposed(x: Tensor, w: Tensor, b: Any, z: Any) -> Tensor:
+    return F.conv_transpose2d(x, w, None, (1, 2), (1, 0), (0, 1))
+
+
 CONVOLUTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "cudnn": (
         lambda x, w, b, z: aten.cudnn_convolution(x, w, [1, 0], [1, 2], [1, 1], 1, False, False, True),
         lambda x, w, b, z: F.conv2d(x, w, None, (1, 2), (1, 0)),
     ),
-    "miopen": (
-        lambda x, w, b, z: aten.miopen_convolution(x, w, b, [1, 0], [1, 2], [1, 1], 1, False, False),
-        lambda x, w, b, z: F.conv2d(x, w, b, (1, 2), (1, 0)),
-    ),
-    "metal": (
-        lambda x, w, b, z: aten._mps_convolution(x, w, b, [1, 0], [1, 2], [1, 1], 1),
-        lambda x, w, b, z: F.conv2d(x, w, b, (1, 2), (1, 0)),
-    ),
+    "miopen": (lambda x, w, b, z: aten.miopen_convolution(x, w, b, [1, 0], [1, 2], [1, 1], 1, False, False), convolved),
+    "metal": (lambda x, w, b, z: aten._mps_convolution(x, w, b, [1, 0], [1, 2], [1, 1], 1), convolved),
     "overrideable": (
         lambda x, w, b, z: aten.convolution_overrideable(x, w, b, [1, 2], [1, 0], [1, 1], False, [0, 0], 1),
-        lambda x, w, b, z: F.conv2d(x, w, b, (1, 2), (1, 0)),
+        convolved,
     ),
     "cudnn_transpose": (
         lambda x, w, b, z: aten.cudnn_convolution_transpose(x, w, [1, 0], [0, 1], [1, 2], [1, 1], 1, False, False, True),
-        lambda x, w, b, z: F.conv_transpose2d(x, w, None, (1, 2), (1, 0), (0, 1)),
+        transposed,
     ),
     "miopen_transpose": (
         lambda x, w, b, z: aten.miopen_convolution_transpose(x, w, b, [1, 0], [0, 1], [1, 2], [1, 1], 1, False, False),
         lambda x, w, b, z: F.conv_transpose2d(x, w, b, (1, 2), (1, 0), (0, 1)),
     ),
-    "metal_transpose": (
-        lambda x, w, b, z: aten._mps_convolution_transpose(x, w, [1, 0], [0, 1], [1, 2], [1, 1], 1),
-        lambda x, w, b, z: F.conv_transpose2d(x, w, None, (1, 2), (1, 0), (0, 1)),
-    ),
+    "metal_transpose": (lambda x, w, b, z: aten._mps_convolution_transpose(x, w, [1, 0], [0, 1], [1, 2], [1, 1], 1), transposed),
     "relu": (
         lambda x, w, b, z: aten.cudnn_convolution_relu(x, w, b, [1, 1], [1, 1], [1, 1], 1),
         lambda x, w, b, z: F.conv2d(x, w, b, padding=1).relu(),
