@@ -90,3 +90,8 @@ def on(op_set: ed.OpSet, **options: Any) -> Iterator[tuple[ed.EagerDecompMode, e
 def gradient(f: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     leaf = x.clone().requires_grad_()
     return torch.autograd.grad(f(leaf), leaf)[0]
+
+
+def rand(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """Return normally distributed numbers, in float64 where nothing else is said."""
+    return torch.randn(shape, dtype=dtype)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_core import check, kernel_calls, on_core
+from on_core import check, kernel_calls, on_core, rand
 from torch import Tensor
 
 aten = torch.ops.aten
 
 DTYPES = [torch.float64, torch.complex128]
-
-
-def rand(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(shape, dtype=dtype)
 
 
 def definite(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

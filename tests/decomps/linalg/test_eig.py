@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from on_core import on, on_core
+from on_core import on, on_core, rand
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -20,10 +20,6 @@ DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 
 #: LAPACK's tests take a ratio of 20 as a failure; the sums here are over columns, not taken as norms.
 THRESHOLD = 20.0
-
-
-def rand(*shape: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(shape, dtype=dtype)
 
 
 def jordan(size: int, dtype: torch.dtype) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import kernel_calls, on_core
+from on_core import kernel_calls, on_core, rand
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -19,10 +19,6 @@ from eagerdecomp.decomps.linalg import eigh_svd
 aten = torch.ops.aten
 eigh = aten._linalg_eigh.default
 svd = aten._linalg_svd.default
-
-
-def rand(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(shape, dtype=dtype)
 
 
 def near(got: Tensor, want: Tensor, scale: Tensor | float = 1.0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_core import check, kernel_calls, on_core
+from on_core import check, kernel_calls, on_core, rand
 from torch import Tensor
 
 from eagerdecomp.eager.observe import significant_strides
@@ -18,10 +18,6 @@ SHAPES = [(1, 1), (2, 2), (3, 3), (7, 7), (2, 3, 5, 5), (20, 20)]
 
 #: Of LAPACK's ``dchksy``.
 THRESHOLD = 30.0
-
-
-def rand(*shape: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(shape, dtype=dtype)
 
 
 def whole(x: Tensor, hermitian: bool) -> Tensor:

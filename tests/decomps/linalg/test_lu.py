@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from compare import assert_same
-from on_core import check, kernel_calls, on_core
+from on_core import check, kernel_calls, on_core, rand
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -19,10 +19,6 @@ solve_triangular = aten.linalg_solve_triangular.default
 lu_factor = aten.linalg_lu_factor_ex.default
 
 DTYPES = [torch.float64, torch.complex128]
-
-
-def rand(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(shape, dtype=dtype)
 
 
 def mild(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

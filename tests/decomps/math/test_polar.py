@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from on_core import rand
 from torch import Tensor
 
 from eagerdecomp.decomps.math.polar import unitary_factor
@@ -20,10 +21,6 @@ KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "ones": torch.ones_like,
     "zeros": torch.zeros_like,
 }
-
-
-def rand(*shape: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from on_core import rand
 
 from eagerdecomp.decomps.math import rotations
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
-
-
-def rand(*shape: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from compare import assert_same
 from dispatch_recorders import SizeRecorder
-from on_core import check, kernel_calls
-from torch import Tensor
+from on_core import check, kernel_calls, rand
 
 import eagerdecomp as ed
 from eagerdecomp.decomps.math import attention_heads
@@ -17,10 +16,6 @@ aten = torch.ops.aten
 forward = aten._scaled_dot_product_flash_attention_for_cpu.default
 
 B, H, S, D = 2, 4, 7, 8
-
-
-def rand(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(shape, dtype=dtype)
 
 
 @pytest.mark.parametrize("causal", [False, True])
