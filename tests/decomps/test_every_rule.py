@@ -20,6 +20,7 @@ from eagerdecomp.eager.compare import Difference, difference, leaf_difference
 from eagerdecomp.eager.observe import Observed, copied, leaves_of, mapped
 from eagerdecomp.eager.tolerance import Change, Truth, tolerance_of_assert_close
 from eagerdecomp.ops.call_text import parse_call
+from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_variant
 
 #: Ops whose kernels on the CPU do not resize ``out=``: of no elements it stays so, or is read before it is written.
@@ -124,8 +125,7 @@ def has_gradient(op: OpOverload, example: str) -> bool:
 
 @pytest.mark.parametrize(("name", "on"), ops_and_sets())
 def test_a_rule_computes_what_eager_does(name: str, on: str) -> None:
-    op = op_named(name)
-    assert op is not None
+    (op,) = resolve_ops([name])
     mode = ed.EagerDecompMode(OP_SETS[on])
     assert [(example, found) for example in examples(name) if (found := differs(op, *parse_call(example), mode)) is not None] == []
     example = examples(name)[0]
@@ -138,8 +138,7 @@ def test_a_rule_computes_what_eager_does(name: str, on: str) -> None:
 
 @pytest.mark.parametrize(("name", "on"), [case for case in ops_and_sets() if op_named(case[0]) in out_overloads()])
 def test_what_it_computes_goes_into_out(name: str, on: str) -> None:
-    op = op_named(name)
-    assert op is not None
+    (op,) = resolve_ops([name])
     for out_op in out_overloads()[op]:
         example = examples(name)[0]
         kind, found = outcome(lambda: with_outs(op, out_op, example))  # noqa: B023 - called at once

@@ -32,9 +32,9 @@ def test_the_site_builds_with_warnings_as_errors(tmp_path: Path) -> None:
     assert '="https://fonts.' not in start
 
 
-@pytest.mark.parametrize("tool", ["repairs_table.py"])
-def test_a_generated_page_is_fresh(tool: str) -> None:
-    done = subprocess.run([sys.executable, str(ROOT / "tools" / tool), "--check"], capture_output=True, text=True, cwd=ROOT)
+def test_the_generated_page_is_fresh() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "repairs_table.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -11,9 +11,9 @@ from compare import outcome
 from on_core import CORE
 
 import eagerdecomp as ed
-from eagerdecomp._torch.ops import op_named
 from eagerdecomp.conformance.workers import Lost, asked
 from eagerdecomp.ops.call_text import parse_call
+from eagerdecomp.ops.opset import resolve_ops
 
 #: Kinds of calls of `eager.crashes` for which eager crashes each time. For the others it reads or writes elsewhere unnoticed.
 CRASHING = (
@@ -46,8 +46,7 @@ ON_SOME_CPUS = (
 
 def _outcome(call: str, *modes: Any) -> tuple[str, Any]:
     name, _, arguments = call.removesuffix(")").partition("(")
-    op = op_named(f"aten.{name}")
-    assert op is not None
+    (op,) = resolve_ops([f"aten.{name}"])
     args, kwargs = parse_call(arguments)
     # Without inference mode, torch's C++ code composes `_pad_packed_sequence` above all modes.
     with torch.inference_mode(), modes[0] if modes else contextlib.nullcontext():

@@ -10,9 +10,9 @@ import torch
 from on_core import check
 
 import eagerdecomp as ed
-from eagerdecomp._torch.ops import op_named
 from eagerdecomp.eager.scalars import HELD, held_number
 from eagerdecomp.eager.verdict import Declined
+from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.ops.schema import facts_of
 
 aten = torch.ops.aten
@@ -21,8 +21,7 @@ INF, NAN = float("inf"), float("nan")
 
 @pytest.mark.parametrize("op", HELD)
 def test_the_table_names_arguments_of_the_ops(op: str) -> None:
-    found = op_named(op)
-    assert found is not None
+    (found,) = resolve_ops([op])
     names = [argument.name for argument in facts_of(found).arguments]
     assert [names[held.place] for held in HELD[op]] == [held.name for held in HELD[op]]
 

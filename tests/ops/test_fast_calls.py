@@ -14,8 +14,9 @@ from programs import S, call, program, recorded
 
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import DispatchMode
-from eagerdecomp._torch.ops import OpOverload, builtin, overload, torch_release
+from eagerdecomp._torch.ops import OpOverload, builtin, torch_release
 from eagerdecomp.ops.fast_calls import direct_function, kind_of, load_direct, table_of
+from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program.codegen import generate
 from eagerdecomp.program.ir import evaluate
@@ -28,22 +29,14 @@ NAMES = sorted(load_direct())
 TOOL = "prove_direct"
 
 
-def op_of(name: str) -> OpOverload:
-    """Return the overload with this name of the table, for example ``aten.add.Tensor``."""
-    namespace, packet, overload_name = name.split(".")
-    found = overload(f"{namespace}::{packet}.{overload_name}")
-    assert found is not None
-    return found
-
-
 # -- the table ---------------------------------------------------------------------------------------------------------------
 
 
 def wrong(tool: Any, names: Sequence[str]) -> list[tuple[str, str]]:
     """Return the wrong entries of the table."""
-    table = load_direct()
+    table, ops = load_direct(), {name: resolve_ops([name])[0] for name in names}
     return tool.run_in_handler(
-        lambda: [(name, path) for name in names for path, holds in tool.check_entry(op_of(name), table[name]) if not holds]
+        lambda: [(name, path) for name, op in ops.items() for path, holds in tool.check_entry(op, table[name]) if not holds]
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same
+from threads import run_in_threads
 
 import eagerdecomp as ed
 from eagerdecomp.program.compile_hook import HITS_BEFORE_FUSING, meet
@@ -280,11 +281,7 @@ def test_concurrent_threads_call_the_hook_once() -> None:
     first = threading.Thread(target=work)
     first.start()
     assert asked.wait(60)
-    others = [threading.Thread(target=work) for _ in range(3)]
-    for one in others:
-        one.start()
-    for one in others:
-        one.join(60)  # meanwhile the other threads run the program
+    run_in_threads(work, work, work)  # meanwhile the other threads run the program
     assert len(results) == 3 * BEFORE
     release.set()
     first.join(60)

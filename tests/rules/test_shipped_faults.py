@@ -18,10 +18,10 @@ from on_core import CORE, check
 from torch import Tensor
 
 from eagerdecomp._torch.decomp_tables import full_table
-from eagerdecomp._torch.ops import overload
 from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.eager.observe import significant_strides
 from eagerdecomp.ops.call_text import parse_call
+from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.rules.shipped import shipped_rules
 from eagerdecomp.rules.shipped_faults import FAULTS, TableFault, unused_entries
 
@@ -42,12 +42,6 @@ def calls() -> Iterator[tuple[tuple[str, str], Arguments]]:
 
 
 CALLS = dict(calls())
-
-
-def op_of(name: str) -> Any:
-    op = overload(name.replace(".", "::", 1).removesuffix(".default"))
-    assert op is not None, f"no operator is called {name}"
-    return op
 
 
 def run(function: Callable[..., Any], arguments: Arguments) -> tuple[str, Any, list[Any]]:
@@ -84,7 +78,7 @@ def kinds(fault: TableFault, entry: Callable[..., Any]) -> set[str]:
     """Return how the decomposition differs from the op on the call that shows the bug."""
     arguments = CALLS[fault.op, fault.kind]
     torch.manual_seed(0)
-    kind, want, (given, _) = run(op_of(fault.op), arguments)
+    kind, want, (given, _) = run(resolve_ops([fault.op])[0], arguments)
     torch.manual_seed(0)
     got_kind, got, (got_given, written) = run(entry, arguments)
     if kind == "error":
@@ -118,7 +112,7 @@ def test_every_fault_has_an_example_call() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=IDS)
 def test_torch_still_has_the_fault(fault: TableFault) -> None:
-    op = op_of(fault.op)
+    op = resolve_ops([fault.op])[0]
     # For composite ops the core table has their C++ kernel, not the decomposition.
     entry = full_table()[op]
     assert fault.kind in kinds(fault, entry), f"torch has repaired {fault.op}: take the line from FAULTS; it said: {fault.what}"
@@ -128,7 +122,7 @@ def test_torch_still_has_the_fault(fault: TableFault) -> None:
 @pytest.mark.parametrize("fault", FAULTS, ids=IDS)
 def test_the_mode_equals_eager(fault: TableFault) -> None:
     args, kwargs = CALLS[fault.op, fault.kind]
-    op = op_of(fault.op)
+    op = resolve_ops([fault.op])[0]
 
     def function(*args: Any, **kwargs: Any) -> Any:
         torch.manual_seed(0)
@@ -139,4 +133,4 @@ def test_the_mode_equals_eager(fault: TableFault) -> None:
 
 @pytest.mark.parametrize("name", sorted(unused_entries()))
 def test_a_rule_that_is_wrong_for_most_calls_is_never_used(name: str) -> None:
-    assert not [rule for rule in shipped_rules(op_of(name)) if rule.source in ("core", "table")]
+    assert not [rule for rule in shipped_rules(resolve_ops([name])[0]) if rule.source in ("core", "table")]

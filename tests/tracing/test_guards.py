@@ -22,15 +22,10 @@ from eagerdecomp.rules.rule import Rule
 from eagerdecomp.tracing.recorder import Recorder, Recording
 
 aten = torch.ops.aten
+pytestmark = pytest.mark.usefixtures("rules_are_toys")
 OP = aten.hypot.default  # an op with two tensors; each test gives it a toy rule
 
 X, Y = torch.arange(1.0, 7).view(2, 3), torch.ones(2, 3)
-
-
-@pytest.fixture(autouse=True)
-def _rules_are_toys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable the check of results: the toy rules do not compute their op."""
-    monkeypatch.setattr("eagerdecomp.tracing.recorder.expected_of", lambda *_: None)
 
 
 def observed(fn: Callable[..., Any], *args: Any, op: Any = OP, source: str = "own") -> tuple[Recording, Any]:

@@ -12,7 +12,7 @@ from torch import randn
 
 import eagerdecomp as ed
 from conformance.memory_watch import MemoryWatch
-from eagerdecomp._torch.ops import op_named
+from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped import compositions, shipped_rules
 from eagerdecomp.tracing.written_memory import WrittenMemory
@@ -111,8 +111,7 @@ def test_cpp_code_has_no_constants_but_scalars() -> None:
 
 @pytest.mark.parametrize("name", ["aten._convolution.default", "aten.mkldnn_convolution.default", "aten.kaiser_window.beta"])
 def test_a_kernel_with_hidden_work_is_no_rule(name: str) -> None:
-    op = op_named(name)
-    assert op is not None
+    (op,) = resolve_ops([name])
     assert [rule.source for rule in compositions(op)] == ["explicit"]
     assert "explicit" not in [rule.source for rule in shipped_rules(op)]
 
