@@ -42,6 +42,8 @@ OWN_NUMBERS = {
     "aten._standard_gamma.default",
     "aten.poisson.default",
     "aten.binomial.default",
+    "aten.randint.generator",
+    "aten.randint.low_generator",
     "aten._fused_sdp_choice.default",
     "aten._make_dep_token.default",
 }
