@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same
-from threads import run_in_threads
+from threads import together
 
 import eagerdecomp as ed
 from eagerdecomp.program.compile_hook import HITS_BEFORE_FUSING, meet
@@ -281,7 +281,7 @@ def test_concurrent_threads_call_the_hook_once() -> None:
     first = threading.Thread(target=work)
     first.start()
     assert asked.wait(60)
-    run_in_threads(work, work, work)  # meanwhile the other threads run the program
+    together(work, work, work)  # meanwhile the other threads run the program
     assert len(results) == 3 * BEFORE
     release.set()
     first.join(60)
