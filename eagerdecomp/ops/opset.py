@@ -227,10 +227,12 @@ def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
     """Return an `OpSet` itself, or one made of an iterable of overloads, packets and names."""
     if isinstance(ops, OpSet):
         return ops
-    for name, make in NAMED_SETS.items():
-        if isinstance(ops, str) and ops in (name, make.__name__):
-            raise OpSetError(f"{ops!r} is the name of an op set, not of an operator: in Python, pass eagerdecomp.{make.__name__}()")
     if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
+        for name, make in NAMED_SETS.items():
+            if ops in (name, make.__name__):
+                raise OpSetError(
+                    f"{ops!r} is the name of an op set, not of an operator: in Python, pass eagerdecomp.{make.__name__}()"
+                )
         raise ArgumentTypeError(f"an op set is an iterable of operators, not one operator: write [{_spelled(ops)}]")
     if not isinstance(ops, Iterable):
         raise ArgumentTypeError(

@@ -359,7 +359,7 @@ def key_source(op: OpOverload, guards: Sequence[Guard], *, no_numbers: bool) -> 
     facts = facts_of(op)
     tensors = [argument for argument in facts.arguments if argument.holds_tensors]
     parts = [_fact_source(op, argument, no_numbers) for argument in facts.arguments]
-    if facts_of(op).takes_tensor_lists:
+    if facts.takes_tensor_lists:
         spread = ", ".join(f"*({parameter_name(a)} or ())" if a.is_list else parameter_name(a) for a in tensors)
         parts.append(f"_same_tensors([{spread}])")
     else:

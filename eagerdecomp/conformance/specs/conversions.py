@@ -35,9 +35,9 @@ def _source(draw: Draw, name: str, dtype: torch.dtype, to: torch.dtype, sizes: l
     if not (inexact and whole) and not dtype.is_complex and draw.pick("sweep", (False, True, True)):
         values = sweep(dtype, draw.generator())
         return values if values.numel() < 2**16 else values[draw.below(16) :: 16]
-    if inexact and whole and dtype is not torch.float16 and draw.flag("large"):  # a conversion by way of float32 shows
-        return tensor(draw, f"{name} large", to, sizes, ("wide", "extremes")).double().div(4).trunc().to(dtype)
     if inexact and whole:
+        if dtype is not torch.float16 and draw.flag("large"):  # a conversion by way of float32 shows
+            return tensor(draw, f"{name} large", to, sizes, ("wide", "extremes")).double().div(4).trunc().to(dtype)
         return tensor(draw, f"{name} small", dtype, sizes, _SMALL_POSITIVE if to is torch.uint8 else _SMALL)
     made = tensor(draw, name if inexact else f"{name} whole", dtype, sizes, _FILLS if inexact else _WHOLE_FILLS)
     if lazy and dtype.is_complex and draw.flag("conjugate"):

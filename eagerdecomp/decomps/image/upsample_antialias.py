@@ -86,13 +86,13 @@ class _FilteredAxis:
 
     def width(self, dtype: torch.dtype) -> int:
         """Return the size of the widest window; among very many windows, one more than it has without rounding errors."""
+        if self.count > _MANY:
+            return min(math.ceil(2 * self.support) + 1, self.size)
         widest = 1
-        for number in range(self.count) if self.count <= _MANY else ():
+        for number in range(self.count):
             centre = rounded(self.ratio * (number + 0.5), dtype)
             start, end = (int(rounded(centre + side, dtype) + 0.5) for side in (-self.support, self.support))
             widest = max(widest, min(end, self.size) - max(start, 0))
-        if self.count > _MANY:
-            widest = min(math.ceil(2 * self.support) + 1, self.size)
         return min(widest, 2 * math.ceil(self.support) + 1)
 
 

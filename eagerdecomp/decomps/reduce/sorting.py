@@ -267,7 +267,8 @@ def _searchsorted(
         if sorter.shape != sorted_sequence.shape:
             return NotImplemented
         sorted_sequence = aten.gather.default(sorted_sequence, -1, sorter)
-    sorted_sequence, self = (in_type(one, torch.result_type(sorted_sequence, self)) for one in (sorted_sequence, self))
+    dtype = torch.result_type(sorted_sequence, self)
+    sorted_sequence, self = in_type(sorted_sequence, dtype), in_type(self, dtype)
     reached = aten.gt.Tensor if right or side == "right" else aten.ge.Tensor
     length = sorted_sequence.size(-1)
     whole_row = sorted_sequence.dim() == 1
@@ -328,11 +329,8 @@ def _computed_in(dtype: torch.dtype, number: Any) -> torch.dtype:
 def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
     if boundaries.dim() != 1:
         return NotImplemented
-    if isinstance(self, Tensor):
-        return _searchsorted(boundaries, self, out_int32=out_int32, right=right)
-    if boundaries.size(0) and isinstance(self, (bool, int, float)):
-        return _searchsorted_scalar(boundaries, self, out_int32=out_int32, right=right)
-    return aten.full.default([], 0, dtype=torch.int32 if out_int32 else torch.int64, device=boundaries.device)
+    search = _searchsorted if isinstance(self, Tensor) else _searchsorted_scalar
+    return search(boundaries, self, out_int32=out_int32, right=right)
 
 
 @rule("aten.isin.Tensor_Scalar")
