@@ -63,9 +63,9 @@ def make_compressed(
 
 
 def with_compressed_values(self: Tensor, values: Tensor) -> Any:
-    """Return a matrix with the same indices and other values."""
-    ends, places, _ = compressed_parts(self)
-    return make_compressed(aten.clone.default(ends), aten.clone.default(places), values, self.shape, self.layout)
+    """Return a matrix with other values, which may be on another device, and copies of the same indices."""
+    ends, places = (aten._to_copy.default(one, device=values.device) for one in compressed_parts(self)[:2])
+    return make_compressed(ends, places, values, self.shape, self.layout)
 
 
 def write_parts(self: Tensor, source: Tensor) -> bool:

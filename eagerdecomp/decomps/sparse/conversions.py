@@ -289,10 +289,11 @@ def _zeros_like(self: Tensor, **options: Any) -> Any:
         return _empty_like(self, **options)
     if options.get("layout") not in (None, self.layout) or options.get("pin_memory"):
         return NotImplemented
-    ends, places, values = (aten.full_like.default(one, 0) for one in compressed_parts(self))
     dtype, device = options.get("dtype"), options.get("device")
+    ends, places = (aten.full_like.default(one, 0, device=device) for one in compressed_parts(self)[:2])
+    values = aten.full_like.default(compressed_parts(self)[2], 0, dtype=dtype, device=device)
     places, values = (aten.slice.Tensor(one, ends.dim() - 1, 0, 0) for one in (places, values))
-    return make_compressed(ends, places, aten._to_copy.default(values, dtype=dtype, device=device), self.shape, self.layout)
+    return make_compressed(ends, places, values, self.shape, self.layout)
 
 
 @rule("aten.new_empty.default", "aten.new_zeros.default", source="sparse")

@@ -376,7 +376,9 @@ def _spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Any = None)
     vectors = aten.unsqueeze.default(diagonals, 0) if diagonals.dim() == 1 else diagonals
     lines = aten.unsqueeze.default(offsets, 0) if offsets.dim() == 0 else offsets
     wrong = vectors.dim() != 2 or lines.dim() != 1 or lines.dtype is not torch.int64 or len(shape) != 2
-    if wrong or lines.shape[0] != vectors.shape[0] or layout not in (None, torch.sparse_coo):
+    if wrong or lines.shape[0] != vectors.shape[0] or layout not in (None, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
+        return NotImplemented
+    if aten._unique2.default(lines)[0].shape[0] < lines.shape[0]:  # eager refuses duplicates
         return NotImplemented
     height, width = shape
     columns = aten.arange.start_step(0, vectors.shape[1], 1, device=vectors.device)
@@ -386,6 +388,7 @@ def _spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Any = None)
     inside = aten.logical_and.default(inside, aten.lt.Scalar(columns, width))
     flat = aten.select.int(aten.nonzero.default(aten.reshape.default(inside, [-1])), 1, 0)
     both = [aten.index_select.default(aten.reshape.default(one, [-1]), 0, flat) for one in (rows, columns)]
-    return make_coo(
+    found = make_coo(
         shape, aten.stack.default(both, 0), aten.index_select.default(aten.reshape.default(vectors, [-1]), 0, flat), False
     )
+    return found if layout in (None, torch.sparse_coo) else of_coo(found, layout)

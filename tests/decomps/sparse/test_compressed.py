@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from on_dense_kernels import check_sparse
+from on_dense_kernels import check_sparse, parts_of
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -71,6 +71,7 @@ OF_ANY: dict[str, Callable[[Tensor], Any]] = {
     "times a dense in place": lambda a: a.mul_(dense(a.dtype)[:2, :3]),
     "times another in place": lambda a: a.mul_(a.clone()),
     "a dense times it in place": lambda a: torch.ones(2, 3, dtype=a.dtype).mul_(a),
+    "of diagonals": lambda a: torch.sparse.spdiags(dense(a.dtype), torch.tensor([2, -1, 0]), (4, 5), a.layout),
     "times its transpose": lambda a: (a @ a.t().to_sparse(layout=a.layout)).to_dense(),
 }
 
@@ -120,6 +121,15 @@ def test_a_function_of_values_is_eagers_with_batches_blocks_and_dense_dimensions
     for dense_dim, given in ((0, values), (0, batches), (0, torch.zeros(4, 4)), (1, last)):
         sparse = getattr(given, f"to_sparse_{layout}")(*blocks, dense_dim=dense_dim)
         check_sparse(lambda: OF_VALUES[name](sparse.clone()), times=1)  # noqa: B023 - called at once
+
+
+@pytest.mark.parametrize("make", [torch.zeros_like, torch.ones_like, torch.empty_like])
+def test_a_tensor_like_a_compressed_one_is_made_on_another_device(make: Callable[..., Tensor]) -> None:
+    given = torch.eye(4).to_sparse_bsc((2, 2))
+    with ed.EagerDecompMode(ed.core_aten()):
+        found = make(given, dtype=torch.float64, device="meta")
+    for one, like in zip(parts_of(found)[2:], parts_of(make(given, dtype=torch.float64, device="meta"))[2:], strict=True):
+        assert (one.device, one.dtype, one.shape) == (like.device, like.dtype, like.shape)
 
 
 @pytest.mark.parametrize("layout", ["csr", "csc", "bsr", "bsc"])

@@ -194,6 +194,7 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "broadcast": lambda: torch._sparse_broadcast_to(once(), (2, 2, 3)),
     "times more dimensions": lambda: once() * torch.ones(2, 2, 3),
     "spdiags": lambda: torch.sparse.spdiags(dense(), torch.tensor([-1, 1]), (2, 4)),
+    "spdiags of an offset twice": lambda: torch.sparse.spdiags(dense(), torch.tensor([1, 1]), (2, 4)),
     "of other sizes": lambda: once() + hybrid(),
     "plus a dense": lambda: once() + dense(),
     "plus a number": lambda: once() + 1,
