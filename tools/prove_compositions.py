@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._inductor.inductor_prims  # registers ops, which a graph compiled under the mode calls
 from data_files import parse_options, report_stale
 from eager_calls import CallRecorder, EagerCall, copied, dispatched_calls
 from torch.utils._pytree import tree_map
@@ -71,6 +72,7 @@ prims.resize.default(f32[6], [2, 3])
 prims.maximum_value.default(torch.float32)
 prims.minimum_value.default(torch.float32)
 prims.svd.default(f32[3, 3], full_matrices=False)
+prims.fma.default(f32[3], f32[3], f32[3])
 aten.copysign.Scalar(f32[3], -1.0)
 aten.rand_like.generator(f32[3], generator=None)
 aten._neg_view.default(f32[3])
