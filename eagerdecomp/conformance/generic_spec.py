@@ -29,17 +29,13 @@ from eagerdecomp.planner.rule_calls import load_calls
 
 __all__ = ["examples_of", "spec_of_any"]
 
-_FILLS = ("uniform", "normal", "lattice", "small", "tens", "ones", "zeros", "nonfinite")
+_FILLS = ("uniform", "normal", "lattice", "small", "tens", "ones", "zeros", "nonfinite", "ascending")
 
 _FINITE_FILLS = ("uniform", "normal", "lattice", "tens", "signed_uniform")
 
-# Of a complex function, right kernels return different values for infinities.
 _COMPLEX_FILLS = ("normal", "lattice", "small", "uniform", "ones", "zeros")
 
 _SIZES = (2, 3, 5, 7, 8, 9, 13, 15, 16, 17, 30, 33, 1, 0)
-
-#: Sums of exponentials: of complex numbers whose real part is minus infinity, every right kernel returns the same values.
-_COMPLEX_LIMITS = re.compile(r"aten\._?logcumsumexp\.")
 
 #: Maximum number of elements of a tensor whose sizes are varied.
 _MOST = 4000
@@ -56,14 +52,23 @@ _TOGETHER = re.compile(
     r"|leaky_relu|logit|threshold|sigmoid|tanh)_backward).*_backward)"
 )
 
+_FACTORS = (
+    r"linalg_|cholesky|geqrf|qr\b|svd|lu_|triangular_solve|pinverse|inverse|slogdet|logdet|det\b|fft_|stft|istft|matrix_|nuclear_norm"
+    r"|lstsq|symeig|or[gm]qr"
+)
+
 #: Ops for which right kernels return different values of infinities and NaN: matrix factorizations, transforms, and sums of squares
 #: that eager updates number by number.
 _FINITE = re.compile(
-    r"aten\._?(linalg_|cholesky|geqrf|qr\b|svd|lu_|triangular_solve|pinverse|inverse|slogdet|logdet|det\b|fft_|stft|istft|std|var"
-    r"|unique_dim\.|matrix_|nuclear_norm|upsample|spectral|lstsq|symeig|cov\b|corrcoef|linspace|logspace)"
+    rf"aten\._?({_FACTORS}|std|var|unique_dim\.|upsample|spectral|cov\b|corrcoef|linspace|logspace)",
 )
 
-#: The number of recorded calls that eager tries with complex numbers.
+#: Ops for which they return different values of complex numbers with an infinite part: also those that multiply such numbers.
+_MULTIPLIED = re.compile(
+    rf"\w+\._?({_FACTORS}|lu_|(foreach_)?(addc|lerp)|add(mm|r|bmm|mv)|baddbmm|(bi|tri)linear|cross|cumprod|(special_)?exp2|vander)"
+)
+
+#: The number of recorded calls that eager tries with a dtype.
 _TRIED = 4
 
 #: Ops of factors of Hermitian matrices, whose diagonals are real: LAPACK does not read their imaginary parts.
@@ -73,6 +78,9 @@ _REAL_DIAGONAL = re.compile(r"aten\.cholesky_inverse\.")
 _STEPS = re.compile(r"aten\.special_\w+_polynomial_\w+")
 
 _FEW = ("lattice", "uniform", "tens", "ones", "zeros")
+
+#: A scalar about as small as the values of the fill ``"tiny"``.
+_TINY = 2.0**-68
 
 #: Ops with sparse results, and ops whose arguments belong together as no recorded shapes say: eager's kernels then read memory that
 #: is not theirs, or end the process.
@@ -94,8 +102,8 @@ _UNWRITTEN = re.compile(r"\w+\.(new_empty|empty|resize|_make_dep_token)")
 _OTHERS: Mapping[str, Sequence[Any]] = {
     "bool": (False, True),
     "int": (0, 1, 2, -1, 3, -2, -3, -4),
-    "float": (0.0, 1.0, 0.5, -1.5, 2.0, 1e-3),
-    "number": (0, 1, 0.5, -1.5, 2, 3.0),
+    "float": (0.0, 1.0, 0.5, -1.5, 2.0, 1e-3, 0.75, math.inf),
+    "number": (0, 1, 0.5, -1.5, 2, 3.0, math.inf),
     "ScalarType": (None, torch.float64, torch.float32, torch.float16, torch.int64, torch.complex64, torch.bool),
     "str": ("left", "right", "sum", "mean", "amax", "amin", "prod", "none", "tanh"),
 }
@@ -116,7 +124,7 @@ _CHOICES: Mapping[str, Sequence[Any]] = {
 _AT_A_TIME = (0, 0, 1, 1, 2, 3)
 
 #: Scalars that vary also if the arguments belong together.
-_FREE = ("interpolation_mode", "padding_mode", "align_corners")
+_FREE = ("interpolation_mode", "padding_mode", "align_corners", "p")
 
 #: Arguments that keep their values: scales must fit the sizes.
 _FIXED = ("pin_memory", "scales", "scale_factors", "scales_d", "scales_h", "scales_w")
@@ -181,18 +189,25 @@ def spec_of_any(op: OpOverload) -> Spec | None:
     scalars = [
         number
         for number, one in enumerate(facts.arguments)
+        for _ in range(1 + (one.kind == "str"))
         if one.kind in _OTHERS and (one.name in _FREE if fixed else one.name not in _FIXED)
     ]
 
-    complex_fills = (*_COMPLEX_FILLS, "minus_infinite") if _COMPLEX_LIMITS.match(str(op)) else _COMPLEX_FILLS
-    takes_complex = functools.cache(lambda: _takes_complex(op, examples))
+    floats = {number for number in scalars if facts.arguments[number].kind == "float"}
+    complex_fills = _COMPLEX_FILLS if together or _MULTIPLIED.match(str(op)) else (*_COMPLEX_FILLS, "half_infinite")
+    takes = functools.cache(lambda dtype: _takes(op, examples, dtype))
+    dtypes = FLOATS if together or pointwise else (*FLOATS, torch.int64, torch.uint8)
 
     def call(draw: Draw) -> Call:
         example = draw.pick("call", examples)
         other = {} if fixed else _other_sizes(draw, example.shapes, pointwise)
         sizes = _Sizes(other, {} if fixed else _unequal(draw, example.shapes))
-        complexes = complex_fills if takes_complex() and draw.pick("complex", (False, False, True)) else ()
-        make = _Tensors(draw, sizes, pointwise, together, faithful, fills, complexes)
+        complexes = complex_fills if takes(torch.complex64) and draw.pick("complex", (False, False, True)) else ()
+        tiny = not fixed and bool(floats) and draw.pick("tiny", (False, False, False, False, True))
+        kinds = ("tiny",) if tiny else (draw.pick("values of all", fills),) if draw.flag("alike") else fills
+        taken = [] if together else [one for one in dtypes if takes(one)]
+        dtype = draw.pick("dtype", (*taken, *taken, *dtypes))
+        make = _Tensors(draw, sizes, dtype, pointwise, together, faithful, kinds, complexes)
         args, kwargs = parse_call(example.text, make)
         values = [sizes.listed(value) if number in sized else value for number, value in enumerate(arguments_of(op, args, kwargs))]
         if _REAL_DIAGONAL.match(str(op)) and values[0].is_complex() and values[0].dim() > 1:
@@ -202,11 +217,15 @@ def spec_of_any(op: OpOverload) -> Spec | None:
             # As documented, `beta=0` ignores `self`: not even its NaNs have an effect.
             values[beta] = 0
             values[0] = torch.full_like(values[0], math.nan) if values[0].is_floating_point() else values[0]
+        elif tiny:
+            values = [
+                _TINY if number in floats and isinstance(value, float) and value else value for number, value in enumerate(values)
+            ]
         elif scalars:
             for _ in range(draw.pick("other scalars", _AT_A_TIME)):
                 values = _varied(draw, draw.pick("scalar", scalars), facts.arguments, values)
         missing = [number for number, one in enumerate(facts.arguments) if one.holds_tensors and values[number] is None]
-        if missing and example.shapes and not fixed and draw.flag("optional tensor"):
+        if missing and example.shapes and not fixed and draw.pick("optional tensor", (False, False, False, True)):
             values[draw.pick("which", missing)] = make(example.shapes[0], None, torch.float32)
         args, kwargs = call_of(op, values)
         with Caught() as caught:
@@ -220,18 +239,20 @@ def spec_of_any(op: OpOverload) -> Spec | None:
     return Spec(call, near, any_values=unknown, any_tie=_ANY_TIE.match(str(op)) is not None)
 
 
-def _takes_complex(op: OpOverload, examples: Sequence[_Example]) -> bool:
-    """Return whether eager takes complex tensors in place of the float ones of a recorded call."""
+def _takes(op: OpOverload, examples: Sequence[_Example], dtype: torch.dtype) -> bool:
+    """Return whether eager takes tensors of a dtype in place of the float ones of a recorded call."""
 
     def made(sizes: _Shape, strides: _Shape | None, given: torch.dtype) -> Tensor:
-        return torch.ones(sizes, dtype=torch.complex64 if given.is_floating_point else given)
+        # Without elements, most kernels take any dtype. Of singular matrices, some take none.
+        values = torch.ones([max(size, 1) for size in sizes], dtype=dtype if given.is_floating_point else given)
+        return values.mul_(torch.eye(*values.shape[-2:], dtype=torch.bool)) if values.dim() > 1 else values
 
     for example in examples[:_TRIED]:
         args, kwargs = parse_call(example.text, made)
         with Caught() as caught, torch.random.fork_rng(devices=[]):
             if not would_crash(op, args, kwargs):
                 op(*args, **kwargs)
-                return any(one.is_complex() for one in tensors_in([*args, *kwargs.values()]))
+                return any(one.dtype is dtype for one in tensors_in([*args, *kwargs.values()]))
         if isinstance(caught.error, EagerDecompError):
             raise caught.error
     return False
@@ -239,7 +260,8 @@ def _takes_complex(op: OpOverload, examples: Sequence[_Example]) -> bool:
 
 def _other_sizes(draw: Draw, shapes: Sequence[_Shape], pointwise: bool) -> Mapping[_Shape, _Shape] | Mapping[int, int]:
     """Return other sizes for a recorded call: of one whole shape, or of each size. Equal ones stay equal."""
-    if not shapes or not draw.flag("other sizes"):
+    is_empty = any(0 in sizes for sizes in shapes)  # some ops were recorded with such calls only
+    if not shapes or not (is_empty or draw.flag("other sizes")):
         return {}
     if (pointwise or len({*shapes}) == 1) and draw.flag("other shape"):
         return {max(shapes, key=len): tuple(shape(draw, elements=_MOST, sizes=_SIZES))}
@@ -280,6 +302,7 @@ class _Tensors:
         self,
         draw: Draw,
         sizes: _Sizes,
+        dtype: torch.dtype,
         pointwise: bool,
         together: bool,
         faithful: bool,
@@ -288,7 +311,7 @@ class _Tensors:
     ) -> None:
         self._draw, self._sizes, self._pointwise, self._together, self._fills = draw, sizes, pointwise, together, fills
         self._layouts = LAYOUTS[:1] if together else FAITHFUL if faithful else LAYOUTS
-        self._float = draw.pick("dtype", FLOATS if together or pointwise else (*FLOATS, torch.int64, torch.uint8))
+        self._float = dtype
         self._whole = draw.pick("integers", (None, *INTEGERS)) if pointwise else None
         self._number, self._most, self._complex_fills = 0, 1, complex_fills
 

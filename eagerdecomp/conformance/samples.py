@@ -154,12 +154,6 @@ def _infinite(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
     return values.to(dtype)
 
 
-def _minus_infinite(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
-    values = torch.randn(count, generator=draws, dtype=torch.float64)
-    values[torch.randint(3, (count,), generator=draws) == 0] = -math.inf
-    return values.to(dtype)
-
-
 def _wide(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
     info = torch.finfo(dtype)
     span = math.log2(info.max) - 1
@@ -171,6 +165,11 @@ def _wide(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
 def _small(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
     powers = -8 * torch.rand(count, generator=draws, dtype=torch.float64)
     return (torch.randn(count, generator=draws, dtype=torch.float64) * 10**powers).to(dtype)
+
+
+def _tiny(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
+    scale = math.sqrt(torch.finfo(dtype).tiny) / 64
+    return (torch.randn(count, generator=draws, dtype=torch.float64) * scale).to(dtype)
 
 
 def _rare(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
@@ -250,6 +249,8 @@ FILLS: Mapping[str, Callable[[int, torch.dtype, torch.Generator], Tensor]] = {
     "signed_zeros": _zeros,  # zeros of both signs, and 1 or -1
     "limits": _limits,  # 1, -1, zeros, infinities, NaN: sums and products are exact
     "small": _small,
+    "tiny": _tiny,  # squares underflow
+    "ascending": lambda count, dtype, draws: _whole(-9, 9, 2.0)(count, dtype, draws).sort()[0],
     "wide": _wide,
     "halves": _whole(-9, 9, 2.0),  # rounding ties
     "quarters": _whole(-20, 20, 4.0),
@@ -257,7 +258,6 @@ FILLS: Mapping[str, Callable[[int, torch.dtype, torch.Generator], Tensor]] = {
     "special": _special,
     "nonfinite": _nonfinite,
     "infinite": _infinite,
-    "minus_infinite": _minus_infinite,  # of complex numbers: in the real part
 }
 
 
@@ -266,7 +266,7 @@ def filled(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator) ->
 
     Args:
         kind: a name of `FILLS`; for integer dtypes the closest integer fill is used. Integer dtypes also have ``"digits"`` and
-            ``"extremes"``.
+            ``"extremes"``, complex ones ``"half_infinite"``: infinities in one part.
         count: the number of values.
         dtype: the dtype of the values.
         draws: the generator.
@@ -282,7 +282,9 @@ def filled(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator) ->
             else torch.full((count,), kind == "ones")
         )
     if dtype.is_complex:
-        kinds = ("minus_infinite", "normal") if kind == "minus_infinite" else (kind, kind)
+        kinds = [kind, kind]
+        if kind == "half_infinite":
+            kinds = ["infinite", "normal"][:: 1 - 2 * int(torch.randint(2, (), generator=draws))]
         parts = [filled(one, count, _PART[dtype], draws) for one in kinds]
         return torch.complex(*parts) if dtype is not torch.complex32 else torch.complex(*(p.float() for p in parts)).to(dtype)
     if dtype.is_floating_point:

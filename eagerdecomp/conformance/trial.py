@@ -200,12 +200,15 @@ def _run_case(
 def _fault(prop: Property, kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     """Return the fault that a case shows, or None. A predicate that raises is one, in any case."""
     try:
-        fault = prop.find_fault(kernel, spec, draw)
-        permitted = fault is not None and kernel.permits is not None and kernel.permits(fault.kind, fault.message)
-        return None if permitted else fault
+        return _unless_permitted(kernel, prop.find_fault(kernel, spec, draw))
     except KernelError as error:  # of the predicate: an error of the kernel is compared with eager's
         message = f"its predicate {error.kernel} {error.fault}"
         return Fault("predicate", message, "True or False", error.fault, first_call(spec, prop, draw.choices))
+
+
+def _unless_permitted(kernel: TestedKernel, fault: Fault | None) -> Fault | None:
+    permitted = fault is not None and kernel.permits is not None and kernel.permits(fault.kind, fault.message)
+    return None if permitted else fault
 
 
 def first_call(spec: Spec, prop: Property, choices: Sequence[int]) -> Call | None:
@@ -314,7 +317,7 @@ def _with_fewer_elements(kernel: TestedKernel, spec: Spec, fault: Fault, call: C
         nonlocal best
         found = None
         with Caught():  # the spec may raise for calls that it does not generate
-            found = compared(kernel, spec, attempt)
+            found = _unless_permitted(kernel, compared(kernel, spec, attempt))
         if found is None or found.kind != fault.kind:
             return False
         best = found

@@ -21,6 +21,9 @@ _KNOWN = {**views.SPECS, **indexing.SPECS, **advanced_indexing.SPECS, **reductio
 #: A backward op's name for an argument -> the forward op's.
 _RENAMED = {"input": "self"}
 
+#: The number of forward calls that are drawn until eager takes one.
+_TRIES = 5
+
 #: Integers that a forward call may leave out.
 _LEFT_OUT = {"start": 0, "end": 2**63 - 1}
 
@@ -43,12 +46,15 @@ def _backward(
         op, backward = resolve_ops([f"aten.{forward}"])[0], resolve_ops([named])[0]
         spec = _KNOWN.get(str(op)) or spec_of_any(op)
         assert spec is not None, f"no call of {op} is known"
-        made = spec.call(draw)
         results: Sequence[Any] = ()
-        with Caught() as caught:
-            results = op(*made.args, **made.kwargs)
-        if caught.error is not None:
-            raise Skip("eager refuses the forward call")
+        for _ in range(_TRIES):
+            made = spec.call(draw)
+            with Caught() as caught:
+                results = op(*made.args, **made.kwargs)
+            if caught.error is None:
+                break
+        else:
+            raise Skip("eager refuses the forward calls")
         results = results if isinstance(results, (list, tuple)) else [results]
         values: dict[str, Any] = dict(zip((one.name or "output" for one in op._schema.returns), results, strict=True))
         given = arguments_of(op, made.args, made.kwargs)
@@ -75,6 +81,7 @@ def _backward(
 
 
 _SUMS = Near(16)
+_DISTANCES = Near(64, of="either")
 
 SPECS: Mapping[str, Spec] = dict(
     [
@@ -89,6 +96,8 @@ SPECS: Mapping[str, Spec] = dict(
         _backward("nll_loss_backward", "nll_loss_forward.default", _SUMS),
         _backward("nll_loss2d_backward", "nll_loss2d_forward.default", _SUMS),
         _backward("cumprod_backward", "cumprod.default", Near(64, of="largest")),
+        _backward("_cdist_backward", "_cdist_forward.default", _DISTANCES, {"cdist": "output"}),
+        _backward("_pdist_backward", "_pdist_forward.default", _DISTANCES, {"pdist": "output"}),
         _backward("slice_inverse", "slice.Tensor", renamed={"self": "output", "src": "self"}),
         _backward("log_sigmoid_backward", "log_sigmoid_forward.default", _SUMS, halves=False),
         _backward("binary_cross_entropy_backward", "binary_cross_entropy.default", _SUMS, halves=False),
