@@ -105,6 +105,16 @@ def test_antialiased_pictures_of_bytes(mode: str, size: tuple[int, int]) -> None
     check(torch.nn.functional.interpolate, x, size=size, mode=mode, antialias=True, exact=True)
 
 
+@pytest.mark.parametrize("name", ["bilinear", "bicubic", "lanczos"])
+def test_rows_of_an_antialiased_picture_of_width_1_differ(name: str) -> None:
+    """Compare with eager's kernel for channels-last images: the other one repeats the first row. If torch is fixed, this fails."""
+    op, x = getattr(aten, f"_upsample_{name}2d_aa").default, torch.arange(90.0).view(1, 3, 6, 5)
+    want = op(x.contiguous(memory_format=torch.channels_last), [3, 1], False)
+    torch.testing.assert_close(on_core(lambda: op(x, [3, 1], False)), want, rtol=1e-5, atol=1e-5)
+    wrong = op(x, [3, 1], False)
+    assert torch.equal(wrong, wrong[:, :, :1].expand_as(wrong))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [1e307, 1e20, 3e16])
 @pytest.mark.parametrize("name", ["upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d", "_upsample_bicubic2d_aa"])
