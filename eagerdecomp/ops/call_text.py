@@ -2,9 +2,9 @@
 
 A tensor is its dtype and sizes, with strides if it is not contiguous: ``f32[8, 64]``, ``bf16[3, 4][1, 3]``, ``i64[]``. A sparse
 tensor is written as a conversion of a dense one: ``coo(f32[8, 64])``, ``csr(f32[8, 64])``. If it has dense dimensions, the
-number of sparse dimensions follows: ``coo(f32[8, 64], 1)``. A tensor with values is its dtype and a list: ``i64([3, 0])``; it
-is read but not written. Other arguments are Python literals, or names in torch:
-``[1, -2]``, ``None``, ``2j``, ``inf``, ``torch.float16``, ``channels_last``.
+number of sparse dimensions follows: ``coo(f32[8, 64], 1)``; if it has blocks, their size: ``bsr(f32[8, 64], [2, 4])``. A tensor
+with values is its dtype and a list: ``i64([3, 0])``; it is read but not written. Other arguments are Python literals, or names
+in torch: ``[1, -2]``, ``None``, ``2j``, ``inf``, ``torch.float16``, ``channels_last``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,13 @@ SHORT_DTYPES = {
 }
 
 #: Name of a sparse layout -> method that converts a dense tensor.
-_LAYOUTS: Mapping[str, Callable[..., Tensor]] = {"coo": Tensor.to_sparse, "csr": Tensor.to_sparse_csr, "csc": Tensor.to_sparse_csc}
+_LAYOUTS: Mapping[str, Callable[..., Tensor]] = {
+    "coo": Tensor.to_sparse,
+    "csr": Tensor.to_sparse_csr,
+    "csc": Tensor.to_sparse_csc,
+    "bsr": Tensor.to_sparse_bsr,
+    "bsc": Tensor.to_sparse_bsc,
+}
 
 _DTYPES = {text: dtype for dtype, text in SHORT_DTYPES.items()} | {
     name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)
@@ -224,12 +230,14 @@ class _Reader:
             raise self._fault_at(node.col_offset, f"this tensor cannot be made: {str(error).splitlines()[0]}") from None
 
     def _sparse(self, node: ast.Call) -> Tensor:
-        values = [self._value(one) for one in node.args]
-        if not isinstance(values[0], Tensor) or any(type(one) is not int for one in values[1:]):
-            raise self._fault_at(node.col_offset, "write a sparse tensor as coo(f32[4, 4]), or coo(f32[4, 4], 1)")
+        values, name = [self._value(one) for one in node.args], self._name(node.func)
+        if not isinstance(values[0], Tensor) or any(type(one) is not (list if name[0] == "b" else int) for one in values[1:]):
+            raise self._fault_at(
+                node.col_offset, "write a sparse tensor as coo(f32[4, 4]), coo(f32[4, 4], 1) or bsr(f32[4, 4], [2, 2])"
+            )
         try:
-            return _LAYOUTS[self._name(node.func)](*values)
-        except (RuntimeError, NotImplementedError) as error:
+            return _LAYOUTS[name](*values)
+        except (RuntimeError, NotImplementedError, TypeError) as error:
             raise self._fault_at(node.col_offset, f"this tensor cannot be made: {str(error).splitlines()[0]}") from None
 
     def _values(self, node: ast.Call) -> Tensor:
@@ -272,6 +280,9 @@ def tensor_text(tensor: Tensor, *, strides: bool = False) -> str:
         return f"coo({_plain_text(tensor, '')}{dense})"
     if tensor.layout in (torch.sparse_csr, torch.sparse_csc):
         return f"{str(tensor.layout)[-3:]}({_plain_text(tensor, '')})"
+    if tensor.layout in (torch.sparse_bsr, torch.sparse_bsc):
+        end = -tensor.dense_dim() or None
+        return f"{str(tensor.layout)[-3:]}({_plain_text(tensor, '')}, {list(tensor.values().shape[:end][-2:])})"
     return _plain_text(tensor, str(list(tensor.stride())) if strides else "")
 
 

@@ -42,6 +42,15 @@ def test_a_tensor_is_a_dtype_with_sizes_and_strides(text: str, dtype: Any, shape
 
 
 @pytest.mark.parametrize(
+    "text", ["coo(f32[4, 6])", "coo(f32[4, 6], 1)", "csr(f32[4, 6])", "bsr(f32[4, 6], [2, 3])", "bsc(f32[4, 6], [2, 1])"]
+)
+def test_a_sparse_tensor_is_a_conversion_of_a_dense_one(text: str) -> None:
+    tensor = one(text)
+    assert str(tensor.layout) == f"torch.sparse_{text[:3]}"
+    assert call_text([tensor], {}) == text
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("-1", -1),

@@ -52,7 +52,7 @@ def _coo_or_strided(*values: Any) -> bool:
 # -- sums ----------------------------------------------------------------------------------------------------------------------
 
 
-def _sum_of(self: Tensor, other: Tensor, alpha: Any) -> Any:
+def sum_of(self: Tensor, other: Tensor, alpha: Any) -> Any:
     """Concatenate the elements of both.
 
     The sum of coalesced tensors is coalesced, and tensors with equal indices keep them, unless values are not contiguous. In other
@@ -104,12 +104,14 @@ def _added(self: Any, other: Any, alpha: Any, sign: int) -> Any:
         known = self.layout is other.layout is torch.sparse_csr and self.dtype is other.dtype and self.dtype in OF_SPARSE
         found = _added(as_coo(self), as_coo(other), alpha, sign) if known and sign > 0 else NotImplemented
         return found if found is NotImplemented else of_coo(found, self.layout)
+    if is_matrix(self) and isinstance(other, Tensor) and other.layout is torch.strided and sign > 0:
+        self, other = other, self  # so eager multiplies the sparse one by alpha
     if is_matrix(other) and isinstance(self, Tensor) and self.layout is torch.strided:
         other = as_coo(other)
     if not _coo_or_strided(self, other) or not _can_add(self, other, alpha) or (sign < 0 and self.dtype is torch.bool):
         return NotImplemented
     alpha = alpha if sign > 0 else -alpha
-    return _sum_of(self, other, alpha) if is_coo(self) else add_to_dense(self, other, alpha)
+    return sum_of(self, other, alpha) if is_coo(self) else add_to_dense(self, other, alpha)
 
 
 def _added_in_place(self: Any, other: Any, alpha: Any, sign: int) -> Any:

@@ -316,6 +316,10 @@ def _empty(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device
 
 @rule("aten.zeros.default", source="sparse")
 def _zeros(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+    if layout in (torch.sparse_csr, torch.sparse_csc) and len(size) == 2 and min(size) >= 0 and not pin_memory:
+        values = aten.empty.memory_format([0], dtype=torch.get_default_dtype() if dtype is None else dtype, device=device)
+        ends = aten.full.default([size[layout is torch.sparse_csc] + 1], 0, dtype=torch.int64, device=device)
+        return make_compressed(ends, aten.slice.Tensor(ends, 0, 0, 0), values, size, layout)
     return _empty(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
 
 

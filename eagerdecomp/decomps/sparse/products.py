@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.decomps.sparse.arithmetic import sum_of
 from eagerdecomp.decomps.sparse.compressed import as_coo, is_matrix, of_coo
 from eagerdecomp.decomps.sparse.parts import (
     OF_SPARSE,
+    add_to_dense,
     coalesced,
     flat_indices,
     is_coo,
@@ -19,6 +21,7 @@ from eagerdecomp.decomps.sparse.parts import (
     parts,
     take_over,
     times_number,
+    with_values,
 )
 from eagerdecomp.rules.rule import rule
 
@@ -86,6 +89,8 @@ def _by_compressed(self: Tensor, matrix: Tensor) -> Any:
 
 
 def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, beta: Any, alpha: Any) -> Any:
+    if is_matrix(mat1) and is_matrix(mat2):
+        return _add_product(self, mat1, mat2, beta, alpha)
     if is_matrix(mat2) and self.layout is torch.strided and self.dtype is mat2.dtype:
         product = _by_compressed(mat1, mat2)
         if product is NotImplemented:
@@ -104,6 +109,25 @@ def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, beta: Any, alpha: Any) -> A
     if not fits or any(have not in (1, want) for have, want in zip(self.shape[::-1], size[::-1], strict=False)):
         return NotImplemented
     return _times(mat1, mat2, alpha, _scaled(self, beta, size))
+
+
+def _add_product(self: Tensor, mat1: Tensor, mat2: Tensor, beta: Any, alpha: Any) -> Any:
+    """Return ``beta * self + alpha * mat1 @ mat2`` of compressed matrices: CSR, or dense with a dense `self`."""
+    refused = self.layout is torch.strided and mat1.layout is torch.sparse_csc and mat2.layout is torch.sparse_csr
+    if refused or self.dtype is not mat1.dtype or self.layout not in (torch.strided, torch.sparse_csr):
+        return NotImplemented
+    found = _mm(as_coo(mat1), as_coo(mat2))
+    if found is NotImplemented:
+        return NotImplemented
+    if self.layout is torch.strided:
+        return add_to_dense(_scaled(self, beta, list(found.shape)), found, alpha)
+    if self.shape != found.shape:
+        return NotImplemented
+    start = as_coo(self)
+    values = aten._values.default(start)
+    # The result stores what `self` stores, also if beta is 0.
+    values = times_number(values, beta) if beta else aten.full_like.default(values, 0)
+    return of_coo(sum_of(with_values(start, values), found, alpha), torch.sparse_csr)
 
 
 @rule("aten.addmm.default", source="sparse")
@@ -157,6 +181,15 @@ def _mv(self: Tensor, vec: Tensor) -> Any:
     if not known or not _fits(self, aten.unsqueeze.default(vec, 1)):
         return NotImplemented
     return aten.select.int(_times(self, aten.unsqueeze.default(vec, 1)), 1, 0)
+
+
+@rule("aten.addmv.default", source="sparse")
+def _addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    if not is_matrix(mat) or self.dim() > 1 or vec.dim() != 1:
+        return NotImplemented
+    start = aten.unsqueeze.default(self, 1) if self.dim() else self
+    found = _addmm(start, mat, aten.unsqueeze.default(vec, 1), beta, alpha)
+    return found if found is NotImplemented else aten.select.int(found, 1, 0)
 
 
 @rule("aten.bmm.default", source="sparse")

@@ -120,6 +120,9 @@ def _unsqueeze(self: Tensor, dim: int) -> Any:
 @rule("aten.select.int", source="sparse")
 def _select(self: Tensor, dim: int, index: int) -> Any:
     """Select as ``select_sparse`` of ``TensorShape.cpp``: without the only sparse dimension, the result is dense."""
+    in_order = is_matrix(self)
+    if in_order:
+        self = as_coo(self)
     if not is_coo(self):
         return NotImplemented
     at = wrapped_dim(dim, self.dim())
@@ -139,7 +142,7 @@ def _select(self: Tensor, dim: int, index: int) -> Any:
         return aten.sum.dim_IntList(kept, [0], dtype=values.dtype)
     others = [aten.slice.Tensor(indices, 0, 0, at), aten.slice.Tensor(indices, 0, at + 1, count)]
     left = aten.index_select.default(aten.cat.default(others, 0), 1, found)
-    return make_coo(size, left, aten.index_select.default(values, 0, found), False)
+    return make_coo(size, left, aten.index_select.default(values, 0, found), in_order)
 
 
 @rule("aten.narrow_copy.default", source="sparse")
@@ -325,9 +328,10 @@ def _sum_matrix(self: Tensor, dim: Sequence[int] | None, keepdim: bool, dtype: t
 
 @rule("aten._sparse_sum_backward.default", takes_sparse=True)
 def _sparse_sum_backward(grad: Tensor, self: Tensor, dim: Sequence[int]) -> Any:
-    """Return the gradient of each element: the gradient of the sum that contains it."""
+    """Return the gradient of each element: the gradient of the sum that contains it. Equal indices of `self` get one gradient."""
     if not is_coo(self):
         return NotImplemented
+    self = coalesced(self)
     rank, count = self.dim(), self.sparse_dim()
     dims = sorted({one % rank for one in dim})
     indices, values = parts(self)
@@ -344,7 +348,7 @@ def _sparse_sum_backward(grad: Tensor, self: Tensor, dim: Sequence[int]) -> Any:
     for one in sorted(inner):
         grads = aten.unsqueeze.default(grads, one)
     grads = aten.clone.default(aten.expand.default(grads, list(values.shape)), memory_format=torch.contiguous_format)
-    return make_coo(self.shape, aten.clone.default(indices), in_type(grads, self.dtype), self.is_coalesced())
+    return make_coo(self.shape, aten.clone.default(indices), in_type(grads, self.dtype), True)
 
 
 @rule("aten.any.default", source="sparse")

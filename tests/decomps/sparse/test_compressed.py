@@ -25,6 +25,10 @@ def csr() -> Tensor:
     return coo().to_sparse_csr()
 
 
+def as_layout_of(a: Tensor, values: Tensor) -> Tensor:
+    return values.to_sparse(layout=a.layout)
+
+
 def dense(dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.arange(12.0).view(3, 4).to(dtype)
 
@@ -44,6 +48,12 @@ OF_ANY: dict[str, Callable[[Tensor], Any]] = {
     "addmm of a matrix times it": lambda a: torch.addmm(torch.ones(3, dtype=a.dtype), dense(a.dtype)[:, :2], a, beta=2, alpha=3),
     "zeros_like": lambda a: torch.zeros_like(a),
     "empty_like": lambda a: torch.empty_like(a).crow_indices(),
+    "addmv": lambda a: torch.addmv(torch.ones(2, dtype=a.dtype), a, dense(a.dtype)[:, 0], beta=2, alpha=3),
+    "addmm of two, dense": lambda a: torch.addmm(torch.ones(2, dtype=a.dtype), a, as_layout_of(a, dense(a.dtype)), beta=2, alpha=3),
+    "plus a dense": lambda a: torch.add(a, dense(a.dtype)[:2, :3], alpha=3),
+    "a row": lambda a: a[1],
+    "a column": lambda a: a.select(1, -1),
+    "an element": lambda a: a[1, 0],
     "means": lambda a: torch.sparse.mm(a, dense(a.dtype), "mean"),
     "t": lambda a: a.t(),
     "transpose": lambda a: a.transpose(0, 1),
@@ -153,6 +163,15 @@ def gradients_of_a_product() -> Any:
 
 OTHERS: dict[str, Callable[[], Any]] = {
     "product of two, with gradients": gradients_of_a_product,
+    "sparse.mm of two": lambda: torch.sparse.mm(csr(), as_layout_of(csr(), dense())).to_dense(),
+    # Eager's columns are in an order of MKL's.
+    "addmm of two": lambda: torch.addmm(
+        as_layout_of(csr(), dense()[:2].tril()), csr(), as_layout_of(csr(), dense()), beta=2, alpha=3
+    ).to_dense(),
+    "addmm of two, without the first": lambda: torch.addmm(
+        as_layout_of(csr(), dense()[:2]), csr(), as_layout_of(csr(), dense()), beta=0
+    ).to_dense(),
+    "zeros": lambda: (torch.zeros(2, 3, layout=torch.sparse_csr), torch.zeros(2, 3, layout=torch.sparse_csc, dtype=torch.int32)),
     "product of two layouts": lambda: (csr() @ coo().t().coalesce().to_sparse_csc()).to_dense(),
     "made": lambda: torch.sparse_csr_tensor(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.ones(3), (2, 3)),
     "made without a size": lambda: torch.sparse_csr_tensor(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.ones(3)),

@@ -95,6 +95,10 @@ def once() -> Tensor:
     return torch.sparse_coo_tensor(INDICES, torch.tensor([3.0, 4, 5, 6]), (2, 3)).coalesce()
 
 
+def uncoalesced() -> Tensor:
+    return torch.sparse_coo_tensor(torch.cat([INDICES, INDICES[:, :2]], 1), torch.arange(6.0), (2, 3))
+
+
 def hybrid() -> Tensor:
     return torch.sparse_coo_tensor(INDICES[:1], torch.arange(8.0).view(4, 2), (2, 2)).coalesce()
 
@@ -120,6 +124,7 @@ DIFFERENTIATED: dict[str, tuple[Callable[..., Tensor], Callable[[], tuple[Tensor
     "sum of rows": (lambda a: torch.sparse.sum(a, 0).to_dense(), lambda: (once(),)),
     "sum of a dense dimension": (lambda a: torch.sparse.sum(a, 1).to_dense(), lambda: (hybrid(),)),
     "sum of the sparse dimension": (lambda a: torch.sparse.sum(a, 0), lambda: (hybrid(),)),
+    "sum of columns with equal indices": (lambda a: torch.sparse.sum(a, 1).to_dense(), lambda: (uncoalesced(),)),
     "to_dense": (lambda a: a.to_dense(), lambda: (once(),)),
     "to_sparse": (lambda a: a.to_sparse().to_dense(), lambda: (dense(),)),
     "to_sparse of rows": (lambda a: a.to_sparse(1).to_dense(), lambda: (dense(),)),
