@@ -96,9 +96,12 @@ _CHAINS_OF_KNOWN = {
 @functools.cache
 def _shipped(filename: str) -> Mapping[str, str]:
     """Return ``name:line`` -> chains for the functions of a source file; nothing if the file is not the one that was recorded."""
-    found = _lines().get(filename.removeprefix(_PACKAGE).replace(os.sep, "/"))
-    if found is None:
+    path = filename.removeprefix(_PACKAGE).replace(os.sep, "/")
+    records = _records()
+    start = records.find(f"\n{path} ".encode())
+    if start < 0:
         return {}
+    found = records[start + len(path) + 2 : records.find(b"\n", start + 1)].decode()
     checksum, *rest = found.split(" ")
     try:
         with open(filename, "rb") as file:
@@ -109,9 +112,9 @@ def _shipped(filename: str) -> Mapping[str, str]:
 
 
 @functools.cache
-def _lines() -> Mapping[str, str]:
-    """Return path of a source file -> its record. A record is a checksum, then ``name:line`` and chains of each function."""
-    return dict(line.split(" ", 1) for line in FILE.read_text(encoding="utf-8").splitlines())
+def _records() -> bytes:
+    """Return the file, in which each line is the record of a source file: its path, a checksum, ``name:line`` and chains."""
+    return b"\n" + FILE.read_bytes()  # split into lines it would take ten times as long, for the few files that are needed
 
 
 def _checksum(source: bytes) -> str:

@@ -62,7 +62,6 @@ def _inplace_linker(op: OpOverload, variant: OpOverload) -> Callable[[RunnerOf],
     quirks, refused, write = out_quirks(op), _REFUSED.get(str(op)), _EXPANDED.get(op._schema.name)
     (apart,) = positions_in(op, quirks.no_overlap)
     has_out = not (refused or write or quirks.dtype_from_out) and quirks.pointwise and variant._schema.name not in _OF_BOOL
-    out = _out_form(op, variant) if has_out else None
     expanded = None if write is None else _into_expanded(variant, write)
     functional = _with_defaults(op, variant, variant)
     if refused is not None:
@@ -74,7 +73,8 @@ def _inplace_linker(op: OpOverload, variant: OpOverload) -> Callable[[RunnerOf],
 
     def link(call: RunnerOf) -> Callable[..., Any]:
         found = inplace_by(functional, call, quirks, operands=operands, expanded=expanded)
-        return written_by(call(out), found) if out is not None and has_kernels(call, out) else found
+        out = _out_kernel(op, variant, call) if has_out else None
+        return found if out is None else written_by(call(out), found)
 
     return link
 
@@ -85,11 +85,11 @@ _OF_BOOL = {
 }
 
 
-def _out_form(op: OpOverload, variant: OpOverload) -> OpOverload | None:
-    """Return the ``out=`` form of an in-place op with the op's arguments; None if there is none."""
-    names = [one.name for one in facts_of(op).arguments]
-    forms = (one for one in packet_overloads(variant._schema.name) if functional_variant(one) is variant)
-    return next((one for one in forms if [other.name for other in facts_of(one).arguments] == [*names, "out"]), None)
+def _out_kernel(op: OpOverload, variant: OpOverload, call: RunnerOf) -> OpOverload | None:
+    """Return the ``out=`` form of an in-place op, with the op's arguments, if the set has a kernel for it; else None."""
+    names = [*(one.name for one in facts_of(op).arguments), "out"]
+    forms = (one for one in packet_overloads(variant._schema.name) if has_kernels(call, one) and functional_variant(one) is variant)
+    return next((one for one in forms if [argument.name for argument in facts_of(one).arguments] == names), None)
 
 
 def _is_no_ldexp(self: Tensor, target: Tensor) -> bool:
