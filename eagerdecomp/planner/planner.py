@@ -130,7 +130,12 @@ class Planner:
         ours: returns the library's rules for an op.
         shipped: returns torch's rules for an op, the most reliable first.
         costs: returns the costs of routes on an op set; called if an op has several rules.
+
+    Attributes:
+        on_fakes: whether calls have fake tensors.
     """
+
+    on_fakes = False
 
     def __init__(
         self,
@@ -344,6 +349,8 @@ def _has_float64_operand(values: Sequence[Any]) -> bool:
 
 class _FakePlanner(Planner):
     """Decides for calls on fake tensors. Ops that have no result on these raise `NotOnFakes` instead of running their kernels."""
+
+    on_fakes = True
 
     def _decide(self, op: OpOverload) -> Decision:
         found = super()._decide(op)

@@ -20,6 +20,9 @@ __all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache"]
 # After recordings of this many keys that gave no program, run an op's rules without recording.
 _MAX_FAILED_RECORDINGS = 3
 
+# The share of an op's misses that are recorded if it cycles through more keys than its limit.
+_SHARE_RECORDED = 1 / 16
+
 # How often an op may get new guards; after that it is guarded by all facts of all its tensors.
 _WIDENINGS = 8
 
@@ -46,6 +49,7 @@ class OpPrograms:
         "_limit",
         "_lock",
         "_seen",
+        "_spare",
         "_unrecorded",
         "_was_full",
         "_widened",
@@ -66,14 +70,16 @@ class OpPrograms:
         # Hashes of keys that were seen once while the op had too many keys; a key that is seen again is recorded.
         self._seen: deque[int] = deque(maxlen=4 * limit)
         self._was_full = False  # whether the limit was reached, so that keys which are seen once are no longer recorded
+        self._spare = float(limit)  # how many more keys may be recorded after that
         self._unrecorded: OrderedDict[int, str] = OrderedDict()  # hash of a key -> why its recording gave no program
 
     def why_not_recorded(self, key: Any, most: int = 0) -> str:
         """Return why a call that missed is not worth recording; "" if it is.
 
         After the limit is reached, only a key that was seen before is recorded: an op whose shapes keep changing then runs its
-        rules directly, without the cost of recording. A key whose recording gave no program is not recorded again, nor is an op
-        whose recordings have never given one.
+        rules directly, without the cost of recording. So do most calls of an op that cycles through more keys than the limit, where
+        each program would be evicted before its key comes again. A key whose recording gave no program is not recorded again, nor
+        is an op whose recordings have never given one.
 
         Args:
             key: the key.
@@ -85,10 +91,15 @@ class OpPrograms:
                 return self._unrecorded[mark]
             if len(self._unrecorded) >= _MAX_FAILED_RECORDINGS and not self.programs:
                 return next(reversed(self._unrecorded.values()))
-            if (len(self.programs) < (most or self._limit) and not self._was_full) or mark in self._seen:
+            if len(self.programs) < (most or self._limit) and not self._was_full:
                 return ""
             self._was_full = True
-            self._seen.append(mark)
+            self._spare = min(self._spare + _SHARE_RECORDED, self._limit)
+            if mark not in self._seen:
+                self._seen.append(mark)
+            elif self._spare >= 1:
+                self._spare -= 1
+                return ""
             return "its shapes or scalars keep changing"
 
     def store(self, key: Any, run: Callable[..., Any], listing: Any, guards: tuple[Guard, ...] | None = None) -> None:

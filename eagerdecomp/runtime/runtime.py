@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from eagerdecomp._torch.dispatcher import accepts_scalars
+from eagerdecomp._torch.dispatcher import accepts_scalars, functional_trace_active
 from eagerdecomp._torch.ops import OpOverload, builtin, canonical, op_called
 from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
 from eagerdecomp.eager.generators import drawing_in_turn, is_own
@@ -27,6 +27,7 @@ from eagerdecomp.program.compile_hook import meet
 from eagerdecomp.rules.blocks import BLOCK_OPS, run_in_blocks
 from eagerdecomp.rules.compute import reporting
 from eagerdecomp.rules.error_notes import is_own_kernel
+from eagerdecomp.rules.failed_routes import NotOnFakes
 from eagerdecomp.rules.link import RunnerOf, link
 from eagerdecomp.rules.name_chains import can_disassemble
 from eagerdecomp.rules.no_route import NoRoute
@@ -185,8 +186,23 @@ class Runtime:
             return run(*args, **kwargs)  # such as a layout of MKLDNN
         if entry.sparse_linked is None:
             with self._lock:
-                entry.sparse_linked = self._sparse_handler(entry) or run
+                entry.sparse_linked = self._refusing_traced(entry.op, self._sparse_handler(entry) or run)
         return entry.sparse_linked(*args, **kwargs)
+
+    def _refusing_traced(self, op: OpOverload, run: Handler) -> Handler:
+        """Wrap the handler of sparse calls so that the op itself runs on fake tensors and while `make_fx` traces.
+
+        Sparse rules read how many elements a tensor stores: a fake tensor has none, and a trace would hold the number.
+        """
+
+        def handler(*args: Any, **kwargs: Any) -> Any:
+            if self.planner.on_fakes:
+                raise NotOnFakes(f"{op} reads how many elements a sparse tensor stores")
+            if functional_trace_active():
+                raise NoRoute(op)
+            return run(*args, **kwargs)
+
+        return handler
 
     def _sparse_handler(self, entry: Entry) -> Handler | None:
         """Return the handler of an op's sparse calls; None if the handler of dense calls takes them too.
@@ -345,6 +361,8 @@ class Runtime:
             if lazy_bits_seen_by_kernels(op) and not rule.keeps_lazy_bits:
                 with_bits = self._miss_path.run_with_bits(op, rules[number:], entry)
             run = linked_rule(op, rule, bound, with_bits, next_rules, on_error, self._in_blocks, used)
+            if rule.takes_sparse:
+                run = self._refusing_traced(op, run)
             if fused and self._several(used - {op}):
                 return self._recorded(op, rules[number:], entry, run)
             return run

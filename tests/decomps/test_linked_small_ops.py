@@ -34,7 +34,7 @@ OF_EVERY_LENGTH: dict[str, Callable[[torch.Tensor], Any]] = {
 BY_NONE: dict[str, Callable[[torch.Tensor], Any]] = {
     "unbind, split, unfold": lambda x: (x.unbind(), x.split(2), x.unfold(-1, 2, 1)),
     "stack": lambda x: (torch.stack([x, x + x, x]), torch.stack([x.t()] * 3)),
-    "roll, triu": lambda x: (x.roll(1, 0), x.triu()),
+    "roll, triu": lambda x: (x.roll(1, 0), x.roll(x.size(1)), x.triu()),
     "select_backward": lambda x: torch.ops.aten.select_backward(x[0], [len(x), x.size(1)], 0, 1),
     "slice_backward": lambda x: torch.ops.aten.slice_backward(x, [len(x) + 2, x.size(1)], 0, 1, len(x) + 1, 1),
     "arange": lambda x: (torch.arange(x.size(1)), torch.arange(1, x.size(1))),

@@ -247,6 +247,26 @@ def test_calls_whose_rules_read_data_run_on_meta_tensors_and_are_traced(name: st
         torch.testing.assert_close(traced, expected)
 
 
+#: Calls that must be traced as they are: views in place, and sparse tensors, whose number of elements no trace may hold.
+TRACED: dict[str, Callable[[Tensor], Tensor]] = {
+    "transposed in place": lambda x: x.clone().t_() + 1,
+    "quantile, which squeezes in place": lambda x: torch.quantile(x, 0.3),
+    "stft": lambda x: torch.stft(x.flatten(), 8, return_complex=True, window=torch.ones(8)).abs(),
+    "to sparse, and back": lambda x: x.relu().to_sparse().to_dense(),
+    "sparse product": lambda x: torch.sparse.mm(x.relu().to_sparse(), x),
+}
+
+
+@pytest.mark.parametrize("mode", ["real", "fake"])
+@pytest.mark.parametrize("name", TRACED)
+def test_a_trace_serves_other_inputs(name: str, mode: str) -> None:
+    function = TRACED[name]
+    with ed.EagerDecompMode(CORE):
+        graph = make_fx(function, tracing_mode=mode)(X)
+    for x in (X, 3 - 2 * X, torch.zeros_like(X)):
+        torch.testing.assert_close(graph(x), function(x))
+
+
 #: Calls that a program or a kept constant may serve. Most make a tensor from none.
 CACHED: dict[str, Callable[[Tensor], Tensor]] = {
     "eye": lambda _: torch.eye(3, 4),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -61,6 +61,25 @@ def test_if_shapes_keep_changing_only_keys_seen_before_are_recorded() -> None:
     assert not programs.why_not_recorded("x")
     programs.store("x", runs("x"), "x")
     assert programs.why_not_recorded("z")
+
+
+def recorded(programs: OpPrograms, keys: Iterable[int]) -> int:
+    """Return how many of the calls with these keys are recorded."""
+    count = 0
+    for key in keys:
+        if key not in programs.programs and not programs.why_not_recorded(key):
+            programs.store(key, runs(key), key)
+            count += 1
+    return count
+
+
+def test_of_more_keys_than_the_limit_in_turn_few_calls_are_recorded_and_fewer_keys_are_soon_known() -> None:
+    programs = table(8)
+    turns = [key for _ in range(100) for key in range(20)]
+    assert recorded(programs, turns) < len(turns) / 16 + 2 * 8
+    others = range(100, 104)
+    recorded(programs, [key for _ in range(40) for key in others])
+    assert programs.programs.keys() >= {*others}
 
 
 def test_a_cleared_cache_forgets_that_shapes_kept_changing_and_that_recordings_failed() -> None:

@@ -1,7 +1,7 @@
 """Views and copies of parts: transposes, slices and their gradients, and ops that change a tensor's metadata in place.
 
 All are linked, because sizes differ from step to step: a new index of `select_backward` takes 21 us, and torch's entry 800.
-In-place ops compute the view, then `set_` the tensor to the same storage with the view's shape and strides.
+In-place ops compute the view, then `set_` the tensor to it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ def _restrided(view: OpOverload) -> Callable[..., Any]:
     """Return the rule of an in-place view op whose functional variant is `view`."""
 
     def restrided(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        seen = view(self, *args, **kwargs)
-        aten.set_.source_Storage_storage_offset(
-            self, self.untyped_storage(), seen.storage_offset(), list(seen.shape), list(seen.stride())
-        )
+        aten.set_.source_Tensor(self, view(self, *args, **kwargs))
         return self
 
     return restrided
@@ -208,9 +205,11 @@ def _inferred(self: Tensor, shape: Sequence[int]) -> Sequence[int]:
 
 @rule("aten.roll.default")
 def _roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
-    """Cut each dimension in two parts and swap them."""
+    """Cut each dimension in two parts and swap them. Without dimensions, the tensor is a row of all its elements."""
     shape = self.shape
     rank = len(shape)
+    if not dims and len(shifts) == 1 and rank and self.numel():
+        return aten.view.default(_roll(aten.reshape.default(self, [-1]), shifts, [0]), shape)
     if not dims or not rank or len(dims) != len(shifts):
         return NotImplemented
     if not self.numel():
