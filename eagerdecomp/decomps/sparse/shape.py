@@ -26,6 +26,7 @@ from eagerdecomp.decomps.sparse.parts import (
     make_coo,
     parts,
     positions_of,
+    unflattened,
 )
 from eagerdecomp.eager.promotion import HALF, in_type
 from eagerdecomp.eager.strides import wrapped_dim
@@ -290,7 +291,7 @@ def _sum(self: Tensor, *, dtype: Any = None) -> Any:
 @rule("aten.sum.dim_IntList", source="sparse")
 def _sum_dim(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     if is_matrix(self):
-        return _sum_matrix(self, dim, keepdim, dtype)
+        return _sum_matrix(self, dim, keepdim, dtype=dtype)
     if not is_coo(self):
         return NotImplemented
     if dtype is not None and dtype is not self.dtype:
@@ -307,21 +308,38 @@ def _sum_dim(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, 
     return found
 
 
-def _sum_matrix(self: Tensor, dim: Sequence[int] | None, keepdim: bool, dtype: torch.dtype | None) -> Any:
-    """Sum a CSR matrix to a CSR row, column or number, which stores the sums of stored elements only."""
+@rule("aten._sparse_csr_sum.dim_dtype", takes_sparse=True)
+def _sum_matrix(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    return _reduced_matrix(self, dim, keepdim, dtype, "sum")
+
+
+@rule("aten._sparse_csr_prod.dim_dtype", takes_sparse=True)
+def _product_matrix(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    return _reduced_matrix(self, dim, keepdim, dtype, "prod")
+
+
+def _reduced_matrix(self: Tensor, dim: Sequence[int] | None, keepdim: bool, dtype: torch.dtype | None, reduce: str) -> Any:
+    """Reduce a CSR matrix to a CSR row, column or number, which stores the sums or products of stored elements only."""
+    if self.layout is not torch.sparse_csr or self.dim() != 2 or not self._nnz() or not keepdim:
+        return NotImplemented
     dims = {wrapped_dim(one, 2) for one in dim or (0, 1)}
     indices, values = parts(as_coo(self))
-    if self.layout is not torch.sparse_csr or not values.shape[0] or not keepdim:
-        return NotImplemented
     integers = aten.crow_indices.default(self).dtype
-    if len(dims) < len(dim or (0, 1)) or self.dtype is torch.bool or (self.dtype.is_complex and integers is torch.int32):
+    wanted = self.dtype if dtype is None else dtype
+    if len(dims) < len(dim or (0, 1)) or wanted is torch.bool:
         return NotImplemented
-    dtype = dtype or (self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.int64)
+    dtype = wanted if wanted.is_floating_point or wanted.is_complex else torch.int64
     rows = [aten.select.int(indices, 0, one) for one in range(2)]
     rows = [aten.full_like.default(row, 0) if one in dims else row for one, row in enumerate(rows)]
     size = [1 if one in dims else self.shape[one] for one in range(2)]
-    values = in_type(in_type(values, dtype), torch.float32 if dtype in HALF else dtype)
-    found = of_coo(make_coo(size, aten.stack.default(rows, 0), values, False), torch.sparse_csr)
+    computed = wanted if reduce == "prod" else dtype  # eager's products of integers overflow
+    values = in_type(in_type(values, computed), torch.float32 if computed in HALF else computed)
+    if reduce == "prod":
+        flat, place = aten._unique2.default(flat_indices(aten.stack.default(rows, 0), size), return_inverse=True)[:2]
+        ones = aten.full.default([flat.shape[0]], 1, dtype=values.dtype, device=values.device)
+        rows = list(aten.unbind.int(unflattened(flat, size), 0))
+        values = aten.scatter_reduce.two(ones, 0, place, values, "prod")
+    found = of_coo(make_coo(size, aten.stack.default(rows, 0), values, reduce == "prod"), torch.sparse_csr)
     ends, places, values = compressed_parts(found)
     return make_compressed(in_type(ends, integers), in_type(places, integers), in_type(values, dtype), size, torch.sparse_csr)
 

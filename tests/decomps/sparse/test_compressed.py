@@ -212,10 +212,24 @@ def test_an_op_of_the_set_that_takes_only_sparse_tensors_runs_its_kernel(kernel:
 
 
 def test_an_op_that_takes_only_sparse_tensors_is_named_if_the_set_lacks_it() -> None:
-    given = csr()
+    given, right = csr(), torch.ones(2)
     with pytest.raises(ed.UnsupportedOpError, match="add the op to the op set") as caught, ed.EagerDecompMode(ed.infra()):
-        torch.ops.aten._sparse_csr_prod.dim_dtype(given, [1], True)
-    assert caught.value.kernels_to_add == (("aten._sparse_csr_prod.dim_dtype",),)
+        torch.ops.aten._spsolve.default(given, right)
+    assert caught.value.kernels_to_add == (("aten._spsolve.default",),)
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.float16, torch.int8, torch.bool, torch.complex64])
+@pytest.mark.parametrize("dtype", [None, torch.float16, torch.int32, torch.complex64])
+def test_a_sum_and_a_product_of_a_matrix_are_eagers(given: torch.dtype, dtype: torch.dtype | None) -> None:
+    """Integers of any dtype give int64, but eager's products of int8 overflow before."""
+    values = torch.tensor([[0, 2, 3, 0], [7, 0, 5, 0], [6, 9, 1, 0]]).to(given)
+    for index in (torch.int32, torch.int64):
+        plain = values.to_sparse_csr()
+        matrix = torch.sparse_csr_tensor(plain.crow_indices().to(index), plain.col_indices().to(index), plain.values(), (3, 4))
+        for op in (torch.ops.aten._sparse_csr_sum.dim_dtype, torch.ops.aten._sparse_csr_prod.dim_dtype):
+            for dims in ([0], [-1], [0, 1], []):
+                check_sparse(lambda: op(matrix, dims, True, dtype=dtype), times=1)  # noqa: B023 - called at once
+            check_sparse(lambda: op(matrix, [0], False), times=1)  # noqa: B023
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin", "prod"])
