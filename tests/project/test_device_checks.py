@@ -42,6 +42,7 @@ CHECKED = {
     "decomps/random/sampling.py:_rrelu": "test_dtypes_that_only_the_cpu_rejects_are_computed",
     "decomps/reduce/reductions.py:_std": "test_off_the_cpu_deviations_are_computed_in_float32_as_eager_does",
     "decomps/shape/indexing.py:_histc": "test_integers_are_counted_where_the_cpu_would_refuse_them",
+    "decomps/sparse/conversions.py:_to_copy": "test_a_copy_of_a_sparse_tensor_has_no_elements_on_the_meta_device_only",
     "decomps/training/fused_optimizers.py:_read": "test_steps_on_another_device_are_not_read",
     "device/autocast.py:_cast": "test_autocast_leaves_what_it_does_not_cast",
     "device/parameters.py:keep_parameters.make.apply": "test_a_module_that_moves_keeps_its_parameters_and_ties",

@@ -179,7 +179,8 @@ def _clone(self: Tensor, *, memory_format: Any = None) -> Any:
         return with_compressed_values(self, aten.clone.default(aten.values.default(self)))
     if not is_coo(self) or memory_format not in (None, torch.preserve_format):
         return NotImplemented
-    return with_values(self, aten.clone.default(aten._values.default(self)))
+    found = with_values(self, aten.clone.default(aten._values.default(self)))
+    return found if self.is_coalesced() == found.is_coalesced() else aten._coalesced_.default(found, self.is_coalesced())
 
 
 @rule("aten._to_copy.default", source="sparse")
@@ -194,6 +195,8 @@ def _to_copy(
     memory_format: Any = None,
 ) -> Any:
     plain = not pin_memory and memory_format in (None, torch.preserve_format)
+    if plain and layout in (None, self.layout) and device is not None and torch.device(device).type == "meta":
+        return _zeros_like(self, dtype=dtype, device=device)  # a copy there has no elements
     if is_compressed(self) and plain and layout in (None, self.layout):
         ends, places, values = (aten._to_copy.default(one, device=device) for one in compressed_parts(self))
         return make_compressed(ends, places, values if dtype is None else in_type(values, dtype), self.shape, self.layout)
@@ -213,18 +216,18 @@ def _to_copy(
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
     if is_compressed(self) and is_compressed(src):
         return self if self is src or write_parts(self, src) else NotImplemented
-    if not (is_coo(self) and is_coo(src)):
-        return NotImplemented
-    if self is src:
-        return self
-    indices, values = parts(src)
-    kept = aten._to_copy.default(indices, device=self.device)
-    return take_over(self, like(src, kept, aten._to_copy.default(values, dtype=self.dtype, device=self.device), src.is_coalesced()))
+    return _copy_sparse(self, src)
+
+
+def _holds(self: Tensor, src: Tensor) -> bool:
+    """Return whether a tensor may take the size of another: with elements, it can only grow."""
+    alike = self.sparse_dim() == src.sparse_dim() and self.dense_dim() == src.dense_dim()
+    return not self._nnz() or (alike and all(mine <= theirs for mine, theirs in zip(self.shape, src.shape, strict=True)))
 
 
 @rule("aten.copy_sparse_to_sparse_.default", takes_sparse=True)
 def _copy_sparse(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
-    if not (is_coo(self) and is_coo(src)):
+    if not (is_coo(self) and is_coo(src) and _holds(self, src)):
         return NotImplemented
     if self is src:
         return self

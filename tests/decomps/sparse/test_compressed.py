@@ -142,6 +142,16 @@ def test_a_tensor_like_a_compressed_one_is_made_on_another_device(make: Callable
         assert (one.device, one.dtype, one.shape) == (like.device, like.dtype, like.shape)
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_a_copy_of_a_sparse_tensor_has_no_elements_on_the_meta_device_only(layout: torch.layout) -> None:
+    given = coo().to_sparse(layout=layout)
+    for device, dtype in (("meta", None), ("meta", torch.float64), ("cpu", torch.float64)):
+        with ed.EagerDecompMode(ed.core_aten()):
+            found = given.to(device, dtype, copy=True)
+        want = given.to(device, dtype, copy=True)
+        assert (found._nnz(), found.dtype, found.device) == (want._nnz(), want.dtype, want.device)
+
+
 @pytest.mark.parametrize("layout", ["csr", "csc", "bsr", "bsc"])
 def test_a_dense_tensor_becomes_compressed_with_batches_and_blocks(layout: str) -> None:
     values = torch.tensor([[0, 1.5, 0, -2], [0, 0, 0, 0], [3, 0, -0.25, 0], [0, 0, 0.5, 0]])
