@@ -284,7 +284,7 @@ def _differing(
     for number, (expected, got) in enumerate(zip(want.leaves, have.leaves, strict=True)):
         what = f"result {number}" if len(want.leaves) > 1 else "the result"
         is_view = bool(want.shares[number]) or want.same[number] >= 0
-        if isinstance(got, Tensor):
+        if isinstance(expected, Tensor) and isinstance(got, Tensor):
             placed = _placement(what, expected, got, torch.device(kernel.device).type, is_view, strides == "any", fault)
             if placed is not None:
                 return placed

@@ -236,7 +236,7 @@ def spec_of_any(op: OpOverload) -> Spec | None:
 
     unknown = torch.Tag.nondeterministic_seeded in op.tags or _UNWRITTEN.match(str(op)) is not None
     near = Near(16, of="inputs" if pointwise else "either", zeros=pointwise)
-    return Spec(call, near, any_values=unknown, any_tie=_ANY_TIE.match(str(op)) is not None)
+    return Spec(call, near, any_values=unknown, any_tie=_ANY_TIE.match(str(op)) is not None, together=together)
 
 
 def _takes(op: OpOverload, examples: Sequence[_Example], dtype: torch.dtype) -> bool:

@@ -167,6 +167,8 @@ class Spec:
             message, or None if they are right.
         properties: further properties, in addition to those of every kernel.
         steady: whether repeated calls must return the same bits.
+        together: whether the arguments must fit each other, so that a failing call is not made smaller tensor by tensor. Eager's
+            kernels read beyond those that do not fit.
         varies: arguments of the schema that are not varied, each with the reason.
     """
 
@@ -180,6 +182,7 @@ class Spec:
     check_results: Callable[[Call, Sequence[Any], Sequence[Any]], str | None] | None = None
     properties: tuple[Property, ...] = ()
     steady: bool = True
+    together: bool = False
     varies: Mapping[str, str] = field(default_factory=dict)
 
     def but(self, **changes: Any) -> Spec:

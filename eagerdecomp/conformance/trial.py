@@ -305,7 +305,7 @@ def _smallest(
         return True
 
     smallest = simplest(choices, fails, _SHRINKS)
-    if prop is LIKE_EAGER and best.call is not None and not is_random(kernel.op):
+    if prop is LIKE_EAGER and best.call is not None and not is_random(kernel.op) and not spec.together:
         best = _with_fewer_elements(kernel, spec, best, best.call)
     return Found(prop, best, smallest)
 

@@ -77,11 +77,11 @@ def _backward(
         taken = [argument(one.name) for one in facts_of(backward).arguments]
         return Call(*call_of(backward, taken))
 
-    return named, Spec(call, near)
+    return named, Spec(call, near, together=True)
 
 
 _SUMS = Near(16)
-_DISTANCES = Near(64, of="either")
+_DISTANCES = Near(64, of="largest")
 
 SPECS: Mapping[str, Spec] = dict(
     [
