@@ -232,6 +232,31 @@ def _complex_nan(run: Callable[..., Any], a: SimpleNamespace) -> Any:
     return torch.where(a.self.real == -torch.inf, torch.nan, run()) if a.self.is_complex() else run()
 
 
+def _crossed(run: Callable[..., Any], a: SimpleNamespace) -> Any:
+    """Above one half, `eps` is taken for the upper bound."""
+    return run(eps=1 - a.eps) if a.eps is not None and 0.5 < a.eps < 1 else run()
+
+
+def _underflow(run: Callable[..., Any], a: SimpleNamespace) -> Any:
+    """The square of a distance underflows before it is divided by a small `beta`."""
+    if not 0 < a.beta < 2.0**-60 or a.self.dtype is torch.float64:
+        return run()
+    distance = (a.self - a.target).abs()
+    loss = torch.where(distance < a.beta, distance * distance / 2 / a.beta, distance - a.beta / 2)
+    return (loss, loss.mean(), loss.sum())[a.reduction]
+
+
+def _both_nan(x: Tensor) -> Tensor:
+    """A NaN or an infinity in one part of a complex number makes both parts NaN."""
+    return torch.where(x.isfinite(), x, torch.nan) if x.is_complex() else x
+
+
+def _zero_head(run: Callable[..., Any], a: SimpleNamespace) -> Any:
+    """The first column has no reflector if it begins with zero."""
+    q, r = run()
+    return torch.where(a.A[..., :1, :1] == 0, -q, q) if a.A.numel() else q, r
+
+
 def _longer(x: Tensor) -> Tensor:
     return x * 1.01 if x.is_floating_point() or x.is_complex() else x
 
@@ -249,6 +274,8 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("logit_backward", "float64 through float32", _narrow),
     _broken("hardswish", "memory format lost", _result(_dense)),
     _broken("logit", "eps ignored", _given(eps=None)),
+    _broken("logit", "eps above one half", _crossed),
+    _broken("logit_backward", "eps above one half", _crossed),
     _broken("xlogy.Tensor", "zero times NaN", _result(_without_nan)),
     _broken("sinc", "no value at zero", lambda run, a: torch.sin(a.self * torch.pi) / (a.self * torch.pi)),
     _broken("copysign.Tensor", "sign of zero", _result(_no_negative_zero)),
@@ -290,6 +317,9 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("unique_dim", "counts of another order", _result(lambda x: x.flip(0), 2)),
     _broken("unique_consecutive", "order of the inverse", lambda run, a: (run()[0], run()[1].flip(0), run()[2])),
     _broken("var_mean.correction", "mean of float16", _result(_float32, 1)),
+    _broken("var_mean.correction", "infinity in one part", _result(_both_nan, 1)),
+    _broken("_cdist_backward", "infinite p", _as_if("p", torch.inf, lambda value: 2.0)),
+    _broken("_pdist_backward", "infinite p", _as_if("p", torch.inf, lambda value: 2.0)),
     _broken("max", "of integers in float32", _large_by_float),
     _broken("sort.stable", "descending ignored", _given(descending=False)),
     # shapes and indices
@@ -329,6 +359,7 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("_linalg_det", "sign of the permutation", lambda run, a: (run()[0].abs(), *run()[1:])),
     # factorizations, whose results are not unique
     _broken("linalg_qr", "columns exchanged", _result(_swapped, 0)),
+    _broken("linalg_qr", "column that begins with zero", _zero_head),
     _broken("geqrf", "scales of the reflectors", _result(_longer, 1)),
     _broken("_linalg_eigh", "vectors exchanged", _result(_swapped, 1)),
     _broken("_linalg_eigh", "the other triangle", lambda run, a: run(UPLO="U" if a.UPLO == "L" else "L")),
@@ -350,9 +381,13 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     # training and images
     _broken("binary_cross_entropy", "weight ignored", _given(weight=None)),
     _broken("_ctc_loss", "blank ignored", _given(blank=0)),
+    _broken("_ctc_loss_backward", "blank ignored", _given(blank=0)),
+    _broken("mkldnn_rnn_layer", "reverse ignored", _given(reverse=False)),
+    _broken("mkldnn_rnn_layer_backward", "reverse ignored", _given(reverse=False)),
     _broken("_masked_softmax", "mask ignored", lambda run, a: run(mask=torch.zeros_like(a.mask))),
     _broken("nll_loss_forward", "ignored class counts", _given(ignore_index=-100)),
     _broken("smooth_l1_loss", "beta ignored", _given(beta=1.0)),
+    _broken("smooth_l1_loss", "square underflows", _underflow),
     _broken("huber_loss", "mean becomes sum", _as_if("reduction", 1, lambda value: 2)),
     _broken("native_batch_norm", "eps ignored", _given(eps=1e-5)),
     _broken("upsample_bicubic2d", "memory format lost", _result(_dense)),
