@@ -34,11 +34,15 @@ def _logsumexp(self: Tensor, dim: Sequence[int], keepdim: bool = False) -> Any:
 
 @rule("aten.linalg__powsum.default")
 def _powsum(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """Sum the powers of float16 and bfloat16 in float32. torch's composition rounds each power."""
-    if self.dtype not in HALF or dtype not in (None, self.dtype):
+    """Sum the powers of float16 and bfloat16 in float32. torch's composition rounds each power, and casts before the magnitude."""
+    if self.is_complex() and dtype is not None and dtype.is_floating_point:
+        wide = torch.promote_types(self.dtype, dtype)
+    elif self.dtype in HALF and dtype in (None, self.dtype):
+        wide = torch.float32
+    else:
         return NotImplemented
-    total = aten.linalg__powsum.default(self, ord, dim, keepdim, dtype=torch.float32)
-    return total if total is NotImplemented else aten._to_copy.default(total, dtype=self.dtype)
+    total = aten.linalg__powsum.default(self, ord, dim, keepdim, dtype=wide)
+    return total if total is NotImplemented else aten._to_copy.default(total, dtype=dtype or self.dtype)
 
 
 @rule("aten.linalg_vector_norm.default")
