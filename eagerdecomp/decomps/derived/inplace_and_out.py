@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -33,8 +34,6 @@ from eagerdecomp.rules.writeback import (
 __all__ = ["rules_for"]
 
 aten = torch.ops.aten
-
-_ask = Linkable(lambda call: refuse)  # which is not bound to kernels of the set
 
 
 def rules_for(op: OpOverload) -> Iterator[Rule]:
@@ -327,6 +326,7 @@ def _out_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
     adjusts = quirks.writes_no_result or quirks.strides_ndim or quirks.lapack_fits_all or (quirks.pointwise and several)
 
     functional = _with_defaults(op, variant, _summed_in(variant) if from_out == "reduction" else variant)
+    ask = Linkable(lambda call: partial(refuse, op))  # it asks eager, so no kernel of the set replaces the op
 
     def run(*args: Any, **kwargs: Any) -> Any:
         if refused is not None and refused(*args, **kwargs):
@@ -334,7 +334,7 @@ def _out_rule(op: OpOverload, variant: OpOverload) -> Callable[..., Any]:
         targets = tuple(map(kwargs.pop, names))
         target = targets[0]
         if several and have_overlap(targets):  # some ops of newer releases refuse this
-            _ask(op, args, {**kwargs, **dict(zip(names, targets, strict=True))})
+            ask(args, {**kwargs, **dict(zip(names, targets, strict=True))})
         if first:
             for one in targets:
                 check_overlap(one, args)

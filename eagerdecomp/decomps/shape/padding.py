@@ -55,7 +55,12 @@ def _index(self: Tensor, padding: Sequence[int], places: Places) -> list[Tensor 
 def _padded(dims: int, kind: str, places: Places) -> Callable[..., Any]:
     def run(self: Tensor, padding: list[int]) -> Any:
         _check(self, padding, dims, kind)
-        return in_format_of(aten.index.Tensor(self, _index(self, padding, places)), _formed(self, dims))
+        if self.numel():
+            found = aten.index.Tensor(self, _index(self, padding, places))
+        else:  # the index of an empty batch may be huge
+            sizes = [*self.shape[:-dims], *_sizes(self, padding)]
+            found = aten.full.default(sizes, 0, dtype=self.dtype, device=self.device)
+        return in_format_of(found, _formed(self, dims))
 
     return run
 

@@ -141,6 +141,10 @@ def test_large_tensors_are_written_as_in_eager(name: str, turn: Callable[[Tensor
     check(BLOCKWISE[name], turn(matrix()), turn(matrix()))
 
 
+def test_results_may_share_memory_where_eager_lets_them() -> None:
+    check(lambda x, y: aten.linalg_lu.out(x, P=y, L=y, U=torch.empty(0))[2], torch.rand(4, 4), torch.rand(4, 4))
+
+
 @pytest.mark.parametrize(
     "run",
     [
