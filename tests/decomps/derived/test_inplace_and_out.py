@@ -142,7 +142,7 @@ def test_large_tensors_are_written_as_in_eager(name: str, turn: Callable[[Tensor
 
 
 def test_results_may_share_memory_where_eager_lets_them() -> None:
-    check(lambda x, y: aten.linalg_lu.out(x, P=y, L=y, U=torch.empty(0))[2], torch.rand(4, 4), torch.rand(4, 4))
+    check(lambda x: aten.linalg_lu.out(x, P=(y := torch.empty(4, 4)), L=y, U=torch.empty(0))[2], torch.rand(4, 4))
 
 
 @pytest.mark.parametrize(
