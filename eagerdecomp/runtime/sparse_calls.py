@@ -15,6 +15,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import has_computed_kernel
 from eagerdecomp._torch.ops import OpOverload, builtin, dispatcher_name, has_kernel
+from eagerdecomp.eager.verdict import Declined
 from eagerdecomp.ops.schema import tensors_in
 from eagerdecomp.rules.no_route import NoRoute
 
@@ -82,7 +83,10 @@ def sparse_handler(op: OpOverload, rule: _Handler | None) -> _Handler:
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         if rule is not None:
-            found = rule(*args, **kwargs)
+            try:
+                found = rule(*args, **kwargs)
+            except Declined:
+                found = NotImplemented
             if found is not NotImplemented:
                 return found
         raise_if_no_sparse_kernel(op, args, kwargs)

@@ -413,9 +413,19 @@ def _sparse_mask(self: Tensor, mask: Tensor) -> Any:
 
 @rule("aten._sparse_mask_projection.default", takes_sparse=True)
 def _mask_projection(self: Tensor, mask: Tensor, accumulate_matches: bool = False) -> Any:
-    if not (is_coo(mask) and is_coo(self)):
+    """Keep the elements of `self` whose index the mask has; multiply them by how often it has it if `accumulate_matches`."""
+    if not (is_coo(mask) and is_coo(self)) or self.shape != mask.shape or self.sparse_dim() != mask.sparse_dim():
         return NotImplemented
-    return _sparse_mask(self, mask)
+    indices, values = parts(self)
+    ones = aten.full.default([mask._nnz()], 1, dtype=torch.int64, device=values.device)
+    times = coalesced(make_coo(self.shape[: self.sparse_dim()], aten._indices.default(mask), ones, mask.is_coalesced()))
+    counts = _looked_up(times, self)
+    kept = positions_of(aten.ne.Scalar(counts, 0))
+    values = aten.index_select.default(values, 0, kept)
+    if accumulate_matches:
+        counts = aten.view.default(aten.index_select.default(counts, 0, kept), [-1] + [1] * (values.dim() - 1))
+        values = aten.mul.Tensor(values, in_type(counts, values.dtype))
+    return like(self, aten.index_select.default(indices, 1, kept), values, self.is_coalesced())
 
 
 # -- the gradients of look-ups -------------------------------------------------------------------------------------------------

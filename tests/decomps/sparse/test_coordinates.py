@@ -198,6 +198,13 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "copied from a smaller one": lambda: once().copy_(once().narrow_copy(0, 0, 1)),
     "copied from one of fewer dimensions": lambda: once().copy_(hybrid()),
     "no elements, a clone": lambda: torch.sparse_coo_tensor((2, 3))._coalesced_(False).clone(),
+    "narrowed along a dimension that it lacks": lambda: once().narrow_copy(10, 0, 1),
+    "at the indices of one": lambda: [
+        torch.ops.aten._sparse_mask_projection(one, mask, again)
+        for mask in (twice(), once())
+        for one in (twice(), once())
+        for again in (False, True)
+    ],
     "of other sizes": lambda: once() + hybrid(),
     "plus a dense": lambda: once() + dense(),
     "plus a number": lambda: once() + 1,
