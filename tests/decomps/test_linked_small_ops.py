@@ -33,6 +33,7 @@ OF_EVERY_LENGTH: dict[str, Callable[[torch.Tensor], Any]] = {
 #: Those that leave no program at all.
 BY_NONE: dict[str, Callable[[torch.Tensor], Any]] = {
     "unbind, split, unfold": lambda x: (x.unbind(), x.split(2), x.unfold(-1, 2, 1)),
+    "norms of bfloat16": lambda x: [torch.linalg.vector_norm(x.bfloat16(), ord) for ord in (1, 2, float("inf"))],
     "stack": lambda x: (torch.stack([x, x + x, x]), torch.stack([x.t()] * 3)),
     "roll, triu": lambda x: (x.roll(1, 0), x.roll(x.size(1)), x.triu()),
     "select_backward": lambda x: torch.ops.aten.select_backward(x[0], [len(x), x.size(1)], 0, 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,24 +48,27 @@ def _powsum(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdi
 
 @rule("aten.linalg_vector_norm.default")
 def _vector_norm(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """Compute the norms of order 1, 2 and infinity. Leave others, and reductions of one element, to torch's entry.
+    """Compute the norms of order 1, 2 and infinity, in at least float32 as eager does. Leave others to torch's entry.
 
-    The norm of one element is its magnitude, whose square may overflow or underflow. Arguments are changed for torch's entry: it
-    takes a maximum before it casts to the wider `dtype`, and counts a negative `dim` of an empty tensor as an empty dimension.
+    So are reductions of one element: the norm of one element is its magnitude, whose square may overflow or underflow. Arguments
+    are changed for torch's entry: it takes a maximum before it casts to the wider `dtype`, and counts a negative `dim` of an empty
+    tensor as an empty dimension.
     """
     rank, shape = self.dim(), self.shape
     dims = [wrapped_dim(at, rank) for at in dim] if dim else list(range(rank))
     kinds = {(one.is_floating_point, one.is_complex) for one in (self.dtype, dtype or self.dtype)}
     if dtype is not None and len(kinds) == 1 and torch.promote_types(self.dtype, dtype) is dtype:
         self, dtype = in_type(self, dtype), None
-    plain = self.dtype in _FULL and dtype in (None, self.dtype) and not isinstance(ord, complex)
+    plain = self.dtype in (*_FULL, *HALF) and dtype in (None, self.dtype) and ord in (1, 2, math.inf)
     if plain and rank and self.numel() and any(shape[at] != 1 for at in dims):
+        wide = in_type(self, torch.float32) if self.dtype in HALF else self
         if ord == 2:
-            return aten.sqrt.default(aten.sum.dim_IntList(aten.mul.Tensor(self, self), dims, keepdim))
-        if ord == 1:
-            return aten.sum.dim_IntList(aten.abs.default(self), dims, keepdim)
-        if ord == float("inf"):
-            return aten.amax.default(aten.abs.default(self), dims, keepdim)
+            found = aten.sqrt.default(aten.sum.dim_IntList(aten.mul.Tensor(wide, wide), dims, keepdim))
+        elif ord == 1:
+            found = aten.sum.dim_IntList(aten.abs.default(wide), dims, keepdim)
+        else:
+            found = aten.amax.default(aten.abs.default(wide), dims, keepdim)
+        return in_type(found, self.dtype)
     return aten.linalg_vector_norm.default(self, ord, dims if dim else dim, keepdim, dtype=dtype)
 
 
