@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.decomp_tables import reference
 from eagerdecomp._torch.ops import OpOverload, op_called
-from eagerdecomp._torch.tensors import same_storage, suggested_memory_format
+from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.promotion import RARE
 from eagerdecomp.eager.strides import view_strides, wrapped_dim
@@ -340,11 +340,10 @@ def _lazy_clone(self: Tensor) -> Any:
     )
 
 
-@rule("aten.view_copy.default", recorded=True)
+@rule("aten.view_copy.default")
 def _view_copy(self: Tensor, size: list[int]) -> Tensor:
     """Accept strides for which no view exists, as eager's `view_copy` does. torch's table entries reject them."""
-    shaped: Tensor = aten.reshape.default(self, size)
-    return aten.clone.default(shaped, memory_format=torch.contiguous_format) if same_storage(shaped, self) else shaped
+    return aten.view.default(aten.clone.default(self, memory_format=torch.contiguous_format), size)  # type: ignore[no-any-return]
 
 
 @rule("aten.as_strided.default", recorded=True)

@@ -165,13 +165,14 @@ def _bent_backward(*, slope_is_bend: bool) -> Callable[..., Any]:
 
     def formula(self: Tensor, target: Tensor, grad_output: Tensor, share: float, bend: float) -> Any:
         difference = _subtractor(self, target)
-        if slope_is_bend or bend >= _BARELY:
+        if bend >= (0 if slope_is_bend else _BARELY):
             most = cast_number(bend, difference.dtype)
             slope = aten.mul.Scalar(aten.clamp.default(difference, -most, most), share if slope_is_bend else share / bend)
         elif bend > 0:
             slope = aten.mul.Scalar(aten.clamp.default(aten.div.Scalar(difference, bend), -1, 1), share)
         else:  # of a distance: where there is none, eager's kernel looks down
-            down, up = constant(difference, -share), constant(difference, share)
+            most = share * bend if slope_is_bend else share
+            down, up = constant(difference, -most), constant(difference, most)
             slope = aten.where.self(aten.le.Scalar(difference, -bend), down, up)
             slope = aten.where.self(aten.isnan.default(difference), difference, slope)
         return aten.mul.Tensor(slope, grad_output)
