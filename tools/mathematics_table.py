@@ -231,7 +231,17 @@ ELSEWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("normal", "poisson"), "with deviations or rates in a tensor", _REFUSED),
     (("randint_like",), "with a bound in a tensor", "the bound must be a Python scalar"),
     (
-        ("_to_sparse", "_to_sparse_csr", "_to_sparse_csc", "_spdiags", "_sparse_sum", "_sparse_sparse_matmul", "hspmm", "sspaddmm"),
+        (
+            "_to_sparse",
+            "_to_sparse_csr",
+            "_to_sparse_csc",
+            "_spdiags",
+            "_sparse_mask_projection",
+            "_sparse_sum",
+            "_sparse_sparse_matmul",
+            "hspmm",
+            "sspaddmm",
+        ),
         "",
         "the number of elements of the sparse result is data",
     ),
