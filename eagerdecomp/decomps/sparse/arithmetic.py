@@ -359,19 +359,20 @@ def _floor_divide(self: Any, other: Any) -> Any:
     return _quotient(self, other, "floor")
 
 
-@rule("aten.div_.Tensor", "aten.div_.Scalar", source="sparse")
-def _div_in_place(self: Any, other: Any) -> Any:
-    if not _coo_or_strided(self, other):
+@rule("aten.div_.Tensor", "aten.div_.Scalar", "aten.div_.Tensor_mode", "aten.div_.Scalar_mode", source="sparse")
+def _div_in_place(self: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+    if not is_coo(self) or not _coo_or_strided(self, other) or not _is_number(other):
         return NotImplemented
-    dtype = torch.result_type(self, other)
-    if not is_coo(self) or not _is_number(other) or not (self.dtype.is_floating_point or self.dtype.is_complex):
+    inexact = rounding_mode is None and not (self.dtype.is_floating_point or self.dtype.is_complex)
+    if inexact or not torch.can_cast(torch.result_type(self, other), self.dtype):
         return NotImplemented
-    if not torch.can_cast(dtype, self.dtype):
-        return NotImplemented
-    found = _quotient(self, other, None)
-    if found is NotImplemented:
-        return found
-    return _into(self, found, found.is_coalesced())
+    found = _quotient(self, other, rounding_mode)
+    return found if found is NotImplemented else _into(self, found, found.is_coalesced())
+
+
+@rule("aten.floor_divide_.Tensor", "aten.floor_divide_.Scalar", source="sparse")
+def _floor_divide_in_place(self: Any, other: Any) -> Any:
+    return _div_in_place(self, other, rounding_mode="floor")
 
 
 # -- functions of each element -------------------------------------------------------------------------------------------------

@@ -326,6 +326,11 @@ def _zeros(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device
     return _empty(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
 
 
+@rule("aten.zeros.out", source="sparse")
+def _zeros_out(size: Sequence[int], *, out: Tensor) -> Any:
+    return take_over(out, _empty(size, dtype=out.dtype, layout=out.layout, device=out.device)) if is_coo(out) else NotImplemented
+
+
 @rule("aten.sparse_coo_tensor.size", takes_sparse=True)
 def _of_size(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
     return _empty(size, dtype=dtype, layout=torch.sparse_coo, device=device, pin_memory=pin_memory)

@@ -46,9 +46,8 @@ def _permuted(self: Tensor, dims: Sequence[int]) -> Any:
     indices = aten.cat.default(rows, 0) if rows else aten.clone.default(indices)
     if len(dims) > count:
         values = aten.permute.default(values, [0, *(dim - count + 1 for dim in dims[count:])])
-    same = list(dims[:count]) == list(range(count))
-    found = make_coo([self.shape[dim] for dim in dims], indices, values, same and self.is_coalesced())
-    return found if same else aten._coalesced_.default(found, False)
+    kept = not dims or (dims[0] == 0 and self.is_coalesced())  # as in eager, which looks at no other dimension
+    return aten._coalesced_.default(make_coo([self.shape[dim] for dim in dims], indices, values, kept), kept)
 
 
 def _transposed(self: Tensor, one: int, other: int) -> Any:
@@ -57,9 +56,10 @@ def _transposed(self: Tensor, one: int, other: int) -> Any:
     indices, values = parts(self)
     count = indices.shape[0]
     if one == other:
-        return self
+        return aten._coalesced_.default(make_coo(self.shape, indices, values, self.is_coalesced()), self.is_coalesced())
     rows = [aten.slice.Tensor(indices, 0, dim, dim + 1) for dim in dims[:count]]
-    return make_coo([self.shape[dim] for dim in dims], aten.cat.default(rows, 0), aten.clone.default(values), False)
+    found = make_coo([self.shape[dim] for dim in dims], aten.cat.default(rows, 0), aten.clone.default(values), False)
+    return aten._coalesced_.default(found, False) if self._nnz() else found
 
 
 def _flipped(self: Tensor) -> Any:
@@ -166,7 +166,10 @@ def _narrow(self: Tensor, dim: int, start: int, length: int) -> Any:
     left = aten.index_select.default(indices, 1, found)
     shifted = aten.sub.Scalar(aten.slice.Tensor(left, 0, at, at + 1), start)
     ends = [aten.slice.Tensor(left, 0, 0, at), shifted, aten.slice.Tensor(left, 0, at + 1, count)]
-    return make_coo(size, aten.cat.default(ends, 0), aten.index_select.default(values, 0, found), self.is_coalesced())
+    kept = self.is_coalesced()
+    return aten._coalesced_.default(
+        make_coo(size, aten.cat.default(ends, 0), aten.index_select.default(values, 0, found), kept), kept
+    )
 
 
 @rule("aten.index_select.default", source="sparse")

@@ -98,6 +98,8 @@ OF_ANY: dict[str, Callable[[Tensor], Any]] = {
     "divided": lambda s: s / 2,
     "divided down": lambda s: torch.div(s, 2, rounding_mode="floor"),
     "divided in place": lambda s: s.clone().div_(2),
+    "divided down in place": lambda s: (s.clone().div_(2, rounding_mode="floor"), s.clone().div_(-2, rounding_mode="trunc")),
+    "floor-divided in place": lambda s: s.clone().floor_divide_(torch.tensor(2)),
     "by a matrix": lambda s: torch.mm(s, dense(s.dtype).t()),
     "sparse.mm": lambda s: torch.sparse.mm(s, dense(s.dtype).t()),
     "by a sparse one": lambda s: torch.sparse.mm(s, s.t()),
@@ -189,6 +191,11 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "hybrid transpose": lambda: hybrid().transpose(0, 1),
     "hybrid unsqueeze": lambda: hybrid().unsqueeze(2),
     "hybrid mask": lambda: torch.ones(2, 2).sparse_mask(hybrid()),
+    "zeros into another": lambda: torch.zeros(2, 3, 4, out=once(torch.float64)),
+    "moved and narrowed": lambda: [
+        (one.t(), one.transpose(1, 1), one.permute(1, 0), one.permute(0, 1), one.narrow_copy(0, 0, 1), one.narrow_copy(1, 0, 2))
+        for one in (once(), twice(), once().narrow_copy(0, 0, 1), torch.sparse_coo_tensor([[1], [2]], [3.0], (2, 3)))
+    ],
     "hybrid narrow": lambda: hybrid().narrow_copy(1, 0, 1),
     "hybrid gathered": lambda: hybrid().index_select(0, torch.tensor([1, 0, 1])),
     "broadcast": lambda: torch._sparse_broadcast_to(once(), (2, 2, 3)),
