@@ -38,18 +38,6 @@ aten = torch.ops.aten
 # -- dimensions ----------------------------------------------------------------------------------------------------------------
 
 
-def _permuted(self: Tensor, dims: Sequence[int]) -> Any:
-    """Permute sparse dimensions among themselves, and dense dimensions among themselves."""
-    indices, values = parts(self)
-    count = indices.shape[0]
-    rows = [aten.slice.Tensor(indices, 0, dim, dim + 1) for dim in dims[:count]]
-    indices = aten.cat.default(rows, 0) if rows else aten.clone.default(indices)
-    if len(dims) > count:
-        values = aten.permute.default(values, [0, *(dim - count + 1 for dim in dims[count:])])
-    kept = not dims or (dims[0] == 0 and self.is_coalesced())  # as in eager, which looks at no other dimension
-    return aten._coalesced_.default(make_coo([self.shape[dim] for dim in dims], indices, values, kept), kept)
-
-
 def _transposed(self: Tensor, one: int, other: int) -> Any:
     dims = list(range(self.dim()))
     dims[one], dims[other] = other, one
@@ -91,13 +79,21 @@ def _t(self: Tensor) -> Any:
 
 @rule("aten.permute.default", source="sparse")
 def _permute(self: Tensor, dims: Sequence[int]) -> Any:
+    """Permute sparse dimensions among themselves, and dense dimensions among themselves."""
     if not is_coo(self):
         return NotImplemented
     wrapped = [wrapped_dim(dim, self.dim()) for dim in dims]
     count = self.sparse_dim()
     if not len(set(wrapped)) == self.dim() == len(dims) or any(dim >= count for dim in wrapped[:count]):
         return NotImplemented
-    return _permuted(self, wrapped)
+    indices, values = parts(self)
+    rows = [aten.slice.Tensor(indices, 0, dim, dim + 1) for dim in wrapped[:count]]
+    indices = aten.cat.default(rows, 0) if rows else aten.clone.default(indices)
+    if len(dims) > count:
+        values = aten.permute.default(values, [0, *(dim - count + 1 for dim in wrapped[count:])])
+    # Eager looks at the first dimension only, as it was passed.
+    kept = not dims or (dims[0] == 0 and self.is_coalesced())
+    return aten._coalesced_.default(make_coo([self.shape[dim] for dim in wrapped], indices, values, kept), kept)
 
 
 @rule("aten.unsqueeze.default", source="sparse")

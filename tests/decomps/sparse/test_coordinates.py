@@ -193,7 +193,15 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "hybrid mask": lambda: torch.ones(2, 2).sparse_mask(hybrid()),
     "zeros into another": lambda: torch.zeros(2, 3, 4, out=once(torch.float64)),
     "moved and narrowed": lambda: [
-        (one.t(), one.transpose(1, 1), one.permute(1, 0), one.permute(0, 1), one.narrow_copy(0, 0, 1), one.narrow_copy(1, 0, 2))
+        (
+            one.t(),
+            one.transpose(1, 1),
+            one.permute(1, 0),
+            one.permute(0, 1),
+            one.permute(-2, -1),
+            one.narrow_copy(0, 0, 1),
+            one.narrow_copy(1, 0, 2),
+        )
         for one in (once(), twice(), once().narrow_copy(0, 0, 1), torch.sparse_coo_tensor([[1], [2]], [3.0], (2, 3)))
     ],
     "hybrid narrow": lambda: hybrid().narrow_copy(1, 0, 1),
