@@ -1,7 +1,7 @@
 """Views and copies of parts: transposes, slices and their gradients, and ops that change a tensor's metadata in place.
 
 All are linked, because sizes differ from step to step: a new index of `select_backward` takes 21 us, and torch's entry 800.
-In-place ops compute the view, then `set_` the tensor to it.
+In-place ops compute the view, then `set_` the tensor to the same storage with the view's shape and strides.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.decomp_tables import reference
+from eagerdecomp._torch.dispatcher import functional_trace_active
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.layouts import in_format_of
@@ -31,7 +32,13 @@ def _restrided(view: OpOverload) -> Callable[..., Any]:
     """Return the rule of an in-place view op whose functional variant is `view`."""
 
     def restrided(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        aten.set_.source_Tensor(self, view(self, *args, **kwargs))
+        seen = view(self, *args, **kwargs)
+        if functional_trace_active():  # it can trace no storage; some devices have no kernel of this
+            aten.set_.source_Tensor(self, seen)
+        else:
+            aten.set_.source_Storage_storage_offset(
+                self, self.untyped_storage(), seen.storage_offset(), list(seen.shape), list(seen.stride())
+            )
         return self
 
     return restrided
