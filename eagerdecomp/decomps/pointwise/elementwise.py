@@ -180,8 +180,10 @@ def _angle(self: Tensor) -> Any:
 
 @rule("aten._conj_physical.default", recorded=True)
 def _conj_physical(self: Tensor) -> Any:
-    if not self.dtype.is_complex or self.is_conj():  # in the latter case, what its memory holds is the result
-        return aten.clone.default(aten._conj.default(self) if self.is_conj() else self)
+    if not self.dtype.is_complex:
+        return aten.clone.default(self)
+    if self.is_conj():  # what its memory holds is the result
+        return aten.clone.default(aten._conj.default(self))
     parts = aten.view_as_real.default(self)
     # Multiply the parts by 1 and -1: a product keeps the strides, and gives zeros the right sign.
     signs = aten.add.Scalar(aten.mul.Scalar(aten.arange.start_step(0, 2, 1, dtype=parts.dtype, device=self.device), -2), 1)

@@ -50,8 +50,8 @@ def parts(self: Tensor) -> tuple[Any, Any]:
     return aten._indices.default(self), aten._values.default(self)
 
 
-def make_coo(size: Sequence[int], indices: Tensor, values: Tensor, coalesced: bool) -> Any:
-    """Return the tensor with these parts. With fewer than two elements it is always coalesced."""
+def make_coo(size: Sequence[int], indices: Tensor, values: Tensor, coalesced: bool, *, exactly: bool = False) -> Any:
+    """Return the tensor with these parts. With fewer than two elements it is always coalesced, unless the flag holds `exactly`."""
     sparse_dim = indices.shape[0]
     return aten._sparse_coo_tensor_with_dims_and_tensors.default(
         sparse_dim,
@@ -62,7 +62,7 @@ def make_coo(size: Sequence[int], indices: Tensor, values: Tensor, coalesced: bo
         dtype=values.dtype,
         layout=torch.sparse_coo,
         device=values.device,
-        is_coalesced=coalesced or None,
+        is_coalesced=coalesced if exactly else coalesced or None,
     )
 
 

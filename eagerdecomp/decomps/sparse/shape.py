@@ -44,10 +44,11 @@ def _transposed(self: Tensor, one: int, other: int) -> Any:
     indices, values = parts(self)
     count = indices.shape[0]
     if one == other:
-        return aten._coalesced_.default(make_coo(self.shape, indices, values, self.is_coalesced()), self.is_coalesced())
+        return make_coo(self.shape, indices, values, self.is_coalesced(), exactly=True)
     rows = [aten.slice.Tensor(indices, 0, dim, dim + 1) for dim in dims[:count]]
-    found = make_coo([self.shape[dim] for dim in dims], aten.cat.default(rows, 0), aten.clone.default(values), False)
-    return aten._coalesced_.default(found, False) if self._nnz() else found
+    # Eager flags an empty tensor as coalesced.
+    size, moved = [self.shape[dim] for dim in dims], aten.cat.default(rows, 0)
+    return make_coo(size, moved, aten.clone.default(values), not self._nnz(), exactly=True)
 
 
 def _flipped(self: Tensor) -> Any:
@@ -93,7 +94,7 @@ def _permute(self: Tensor, dims: Sequence[int]) -> Any:
         values = aten.permute.default(values, [0, *(dim - count + 1 for dim in wrapped[count:])])
     # Eager looks at the first dimension only, as it was passed.
     kept = not dims or (dims[0] == 0 and self.is_coalesced())
-    return aten._coalesced_.default(make_coo([self.shape[dim] for dim in wrapped], indices, values, kept), kept)
+    return make_coo([self.shape[dim] for dim in wrapped], indices, values, kept, exactly=True)
 
 
 @rule("aten.unsqueeze.default", source="sparse")
@@ -162,10 +163,7 @@ def _narrow(self: Tensor, dim: int, start: int, length: int) -> Any:
     left = aten.index_select.default(indices, 1, found)
     shifted = aten.sub.Scalar(aten.slice.Tensor(left, 0, at, at + 1), start)
     ends = [aten.slice.Tensor(left, 0, 0, at), shifted, aten.slice.Tensor(left, 0, at + 1, count)]
-    kept = self.is_coalesced()
-    return aten._coalesced_.default(
-        make_coo(size, aten.cat.default(ends, 0), aten.index_select.default(values, 0, found), kept), kept
-    )
+    return make_coo(size, aten.cat.default(ends, 0), aten.index_select.default(values, 0, found), self.is_coalesced(), exactly=True)
 
 
 @rule("aten.index_select.default", source="sparse")
