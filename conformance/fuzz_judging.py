@@ -24,6 +24,7 @@ from conformance.fuzz_limits import (
     NOT_FINITE,
     PRIMS_ERRORS,
     QUOTIENTS,
+    UNVERSIONED,
     allowed,
 )
 from conformance.fuzz_roundings import (
@@ -120,6 +121,7 @@ class Spaces:
         self._ops = ops
         self._reproducible = _REPRODUCIBLE - (_MASKS if ops is not None and aten.native_dropout.default not in ops else frozenset())
         self._versions: dict[str, list[int]] = {}  # tensor -> its version in eager and in each lane
+        self._unversioned: set[str] = set()
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yield eager's tensors, each with the expression that names it."""
@@ -176,6 +178,8 @@ class Spaces:
             Difference: if they differ.
         """
         want = dict(named_tensors(name, self.eager[name])) if name else {}
+        if re.search(UNVERSIONED, line):
+            self._unversioned.update(re.findall(r"\bt\d+\b", line))
         touched = {text: tensor for text, tensor in self.tensors() if _version(tensor) != self._versions[text][0]}
         for number, lane in enumerate(self.lanes):
             if name and _nesting(self.eager[name]) != _nesting(lane[name]):
@@ -190,7 +194,8 @@ class Spaces:
             ours = {text: one for made in (*self.names, name) if made for text, one in named_tensors(made, lane[made])}
             self._aliases(line, ours, {**dict(self.tensors()), **want})
             for text, before in self._versions.items():
-                if (text in touched) != (_version(ours[text]) != before[number + 1]):
+                counts = text.partition("[")[0] not in self._unversioned
+                if counts and (text in touched) != (_version(ours[text]) != before[number + 1]):
                     raise Difference(
                         "version",
                         line,

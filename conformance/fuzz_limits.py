@@ -24,6 +24,7 @@ __all__ = [
     "CONTIGUOUS_OUT",
     "NON_FINITE_RESULTS",
     "PRIMS_ERRORS",
+    "UNVERSIONED",
     "WRITTEN",
     "WRONG_IN_16_BITS",
     "Allowed",
@@ -88,6 +89,10 @@ PRIMS_ERRORS: Mapping[str, str] = {
     r"Can't view a storage of size": "out of bounds for storage",  # `prims.as_strided`
     r"Cannot view a tensor with shape": "view size is not compatible",  # `prims.view_of` and similar
 }
+
+#: A pattern of lines after which the versions of the line's tensors are not compared. A view by `reshape`, made in inference mode
+#: under any mode, has a version counter of its own. There eager's `fused_moving_avg_obs_fake_quant` counts only some of its writes.
+UNVERSIONED = r"inference_mode\(\): .*(\.reshape\(|fused_moving_avg_obs_fake_quant)"
 
 #: Ops, as a pattern of their names, that save random numbers for their gradient without returning them. In programs that call
 #: one, gradients are not compared by value.

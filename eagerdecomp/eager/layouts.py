@@ -193,6 +193,11 @@ def _as_ldexp(result: Tensor, self: Tensor, other: Tensor) -> Sequence[int] | No
     return _as_empty_like(0)(result, self, other) if alike else as_operands(2, promotes=False)(result, self, other)
 
 
+def _as_binomial(result: Tensor, count: Tensor, prob: Tensor, *args: Any) -> Sequence[int] | None:
+    """Return the strides of a contiguous tensor of the counts' shape, which eager's iterator resizes if the result has another."""
+    return None if result.shape == count.shape else as_operands(2)(result, count, prob)
+
+
 def _as_addr(result: Tensor, self: Tensor, vec1: Tensor, vec2: Tensor, *args: Any) -> Sequence[int] | None:
     """Return the strides of the iterator, of which `self` is an operand even if `beta` is 0."""
     column = _Made((*vec1.shape, 1), [*vec1.stride(), 1])
@@ -352,14 +357,22 @@ _POLYNOMIALS = (
 #: The strides of eager's results, and the ops whose first result has them; without an overload, ``default``.
 _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
     # Elementwise kernels.
-    (as_operands(1), "exp2 sinc hardshrink special_ndtri threshold logit"),
+    (
+        as_operands(1),
+        "exp2 sinc hardshrink hardsigmoid special_ndtri threshold logit digamma lgamma erfc erfinv i0 special_i0e special_i1 "
+        "special_i1e special_erfcx special_log_ndtr special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 "
+        "special_bessel_y1 special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0 "
+        "special_modified_bessel_k1 special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 "
+        "special_spherical_bessel_j0",
+    ),
     (as_operands(1, promotes=False), "signbit isposinf isneginf"),
     (
         as_operands(2),
         "hardsigmoid_backward hardswish_backward softplus_backward hardtanh_backward logit_backward native_dropout_backward "
+        "hardshrink_backward softshrink_backward _add_relu.Tensor _add_relu.Scalar xlogy.Scalar_Self special_xlog1py.self_scalar "
         "xlogy.Tensor copysign.Tensor special_xlog1py div.Tensor_mode floor_divide hypot logaddexp logaddexp2 heaviside lcm gcd "
-        "nextafter fmax fmin bitwise_left_shift.Tensor bitwise_right_shift.Tensor __lshift__.Tensor __rshift__.Tensor special_zeta "
-        "igamma igammac",
+        "nextafter fmax fmin bitwise_left_shift.Tensor bitwise_right_shift.Tensor __lshift__.Tensor __rshift__.Tensor "
+        "special_zeta igamma igammac",
     ),
     (as_operands(2), " ".join(f"{name}.{kind}" for name in _POLYNOMIALS for kind in ("default", "n_scalar", "x_scalar"))),
     (as_operands(2, promotes=False), "complex polar"),
@@ -371,7 +384,8 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
     (as_operands(3), "lerp.Tensor addcdiv addcmul"),
     (as_operands(3, promotes=False), "where.self"),
     (as_operands_at(1), "polygamma"),
-    (as_operands_at(1, 0), "threshold_backward"),
+    (as_operands_at(1, 0), "threshold_backward leaky_relu_backward"),
+    (_as_binomial, "binomial"),
     # Kernels that write to `empty_like` of an operand, or to a copy of its memory.
     (
         _as_empty_like(0),
@@ -384,11 +398,10 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
     (
         _contiguous,
         "pow.Scalar mse_loss_backward smooth_l1_loss_backward huber_loss_backward nll_loss_backward _softmax _log_softmax "
-        "_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward upsample_nearest1d "
-        "_upsample_nearest_exact1d mm bmm baddbmm tril triu renorm cumsum cumprod _logcumsumexp masked_fill.Scalar "
-        "masked_fill.Tensor masked_scatter index_select take normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor "
-        "slice_backward select_backward scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add "
-        "scatter_reduce.two",
+        "_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward upsample_nearest1d _upsample_nearest_exact1d "
+        "mm bmm baddbmm tril triu renorm cumsum cumprod _logcumsumexp masked_fill.Scalar masked_fill.Tensor masked_scatter "
+        "index_select take normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor slice_backward select_backward index_copy "
+        "isin.Tensor_Scalar scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two",
     ),
     (_as_empty, "diag_embed multinomial prod.dim_int all.dims any.dims"),
     # Kernels that return either channels last or contiguous results.

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from on_core import on_core
 from torch import Tensor
 
 from eagerdecomp.eager.layouts import LAYOUTS, iterator_strides
@@ -32,6 +33,12 @@ def test_iterator_strides_equal_those_of_native_pointwise_ops(shape: tuple[int, 
     for operands in ([left, right], [right, left], [left], [left, left], [left, 1.0], [1.0, left]):
         result = torch.exp(left) if len(operands) == 1 else torch.add(*operands)
         assert tuple(iterator_strides(result.shape, operands)) == result.stride()
+
+
+@pytest.mark.parametrize("op", [aten.digamma, aten.special_i1e, aten.special_bessel_j0, aten.hardsigmoid, aten.binomial])
+def test_strides_of_dimensions_of_size_one_equal_eagers(op: Callable[..., Tensor]) -> None:
+    args = [torch.rand(4, 3).t()[:1]] if op is not aten.binomial else [torch.ones(3, 2).t(), torch.full((4, 2, 3), 0.5)]
+    assert on_core(lambda: op(*args)).stride() == op(*args).stride()
 
 
 @pytest.mark.parametrize("op", [aten.hardswish_backward.default, aten.xlogy.Tensor, aten._softmax_backward_data.default])

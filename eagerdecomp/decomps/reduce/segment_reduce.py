@@ -4,9 +4,9 @@ Data is viewed as [batch, positions, inner]. Each position gets the number of it
 ones at the segments' offsets. Positions before the first segment get 0, positions after the last one get ``count + 1``; both are
 cut off. The rest is a scatter to these numbers, or a gather from them.
 
-Unless the call is ``unsafe``, lengths must be non-negative and sum to the size of the axis. Eager reads the lengths to check this.
-The linked rule reads them too, and then calls the op with ``unsafe=True``; the recorded rule decomposes only that call, which
-ignores positions outside all segments.
+Unless the call is ``unsafe``, lengths must be non-negative and sum to the size of the axis, and offsets must not decrease in any
+call. Eager reads them to check this. The linked rule reads them too, and then calls the op with ``unsafe=True``; the recorded rule
+decomposes only that call, which ignores positions outside all segments.
 """
 
 from __future__ import annotations
@@ -97,6 +97,10 @@ def _checked_segment_reduce(
         sums = aten.sum.dim_IntList(lengths, [-1])
         if READ(aten.amin.default(lengths)) <= -1 or READ(aten.any.default(aten.ne.Scalar(sums, data.size(axis)))):
             return NotImplemented
+    if offsets is not None and offsets.numel() > 1 and offsets.size(-1) > 1:
+        sizes = aten.sub.Tensor(aten.slice.Tensor(offsets, -1, 1), aten.slice.Tensor(offsets, -1, 0, -1))
+        if READ(aten.amin.default(sizes)) <= -1:
+            raise RuntimeError("a segment ends before it begins")
     return aten.segment_reduce.default(data, reduce, lengths=lengths, offsets=offsets, axis=axis, unsafe=True, **rest)
 
 

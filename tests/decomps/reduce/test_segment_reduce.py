@@ -29,3 +29,6 @@ def test_lengths_are_read_at_each_call_of_a_cached_program() -> None:
         assert torch.equal(on_core(lambda: forward(data, "sum", lengths=sizes), cache=cache), want)  # noqa: B023 - called at once
     with pytest.raises(RuntimeError, match="to sum to data"):
         on_core(lambda: forward(data, "sum", lengths=torch.tensor([2, 2])), cache=cache)
+    on_core(lambda: forward(data, "sum", offsets=torch.tensor([0, 2, 5])), cache=cache)
+    with pytest.raises(RuntimeError, match="segment_length >= 0"):
+        on_core(lambda: forward(data, "sum", offsets=torch.tensor([0, 3, 2])), cache=cache)
