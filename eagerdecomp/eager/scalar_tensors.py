@@ -21,7 +21,7 @@ SCALAR_TYPES = frozenset({bool, int, float, complex})
 #: Integer dtypes narrower than int64 -> number of bits.
 _BITS = {dtype: torch.iinfo(dtype).bits for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32)}
 
-#: Types of scalars -> the dtype of their tensor, if no tensor promotes them. A bool is an int, too.
+#: Types of scalars -> their dtype in C++. A bool is an int, too.
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 _SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
@@ -110,8 +110,10 @@ def _tensor_of(value: Any, args: Sequence[Any], make: Callable[..., Any]) -> Any
 
 def _dtype_of(value: Any, tensors: Sequence[Tensor]) -> torch.dtype:
     wide = next(dtype for kind, dtype in _DTYPES.items() if isinstance(value, kind))
-    if not tensors or wide is torch.bool:  # a bool promotes nothing, and `sub` rejects it
+    if wide is torch.bool:  # it promotes nothing, and `sub` rejects it
         return wide
+    if not tensors:
+        return torch.result_type(value, value)
     common = functools.reduce(promote_types, filter(None, [computed_in([one, value]) for one in tensors]))
     if wide is torch.int64:  # in the dtype that eager casts it to: a backend may lack int64
         wide = torch.float64 if common.is_floating_point or common.is_complex else common

@@ -213,7 +213,9 @@ def test_a_kernel_that_fails_runs_once_and_counts_once(error: type[Exception]) -
         assert mode.stats()["aten.add.Tensor"].calls == 1
 
 
-@pytest.mark.parametrize("args", [(torch.ones(2), 2.5), (2.5, torch.ones(2)), (torch.arange(3), 2), (torch.arange(3), 2.5)])
+@pytest.mark.parametrize(
+    "args", [(torch.ones(2), 2.5), (2.5, torch.ones(2)), (torch.arange(3), 2), (torch.arange(3), 2.5), (2.5, 1)]
+)
 def test_user_code_gets_tensors_for_wrapped_numbers(args: Any) -> None:
     def add(x: torch.Tensor, y: torch.Tensor, *, alpha: Any = 1) -> torch.Tensor:
         return torch.ops.aten.sub.Tensor(x, y.neg(), alpha=alpha)  # which a number lacks
