@@ -77,7 +77,7 @@ REASONS: tuple[Reason, ...] = (
         "not close",
         "the order of eigenvalues: it follows from LAPACK's rounding, and these tests need it",
     ),
-    Reason("lobpcg", "no end after", "the time limit: decomposed eigenvalue ops are slow"),
+    Reason("lobpcg|_lowrank", "no end after", "the time limit: decomposed eigenvalue ops are slow"),
 )
 
 
