@@ -34,6 +34,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -42,6 +43,7 @@ from conformance.cases import Selection, cases, full_name, opinfos
 from conformance.python_calls import python_calls
 from eagerdecomp import EagerDecompMode, ProgramCache, UnsupportedOpError, core_aten
 from eagerdecomp.conformance.workers import Lost, done_in_processes
+from eagerdecomp.eager.crashes import would_crash
 from tools.growth import ALLOWED, REJECTED, Kernels, stretches
 
 SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
@@ -126,6 +128,15 @@ def growth(found: Sequence[Length], lists: bool) -> list[str]:
     return wrong
 
 
+class _Refusing(TorchDispatchMode):
+    """Refuses the calls for which eager reads or writes out of bounds."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if would_crash(func, args, kwargs or {}):
+            raise RuntimeError(f"{func} would crash")
+        return func(*args, **kwargs or {})
+
+
 def _elements(value: Any) -> int:
     return sum(x.numel() for x in tree_leaves(value) if isinstance(x, Tensor) and x.layout is torch.strided)
 
@@ -143,7 +154,8 @@ def calls_of_sizes(
         start = time.process_time()
         try:
             args, kwargs = stretched(length)
-            result = function(*args, **kwargs)
+            with _Refusing():
+                result = function(*args, **kwargs)
         except REJECTED:
             break
         before, elements = elements, _elements((args, kwargs, result))

@@ -255,6 +255,22 @@ def _scaled_mm_out(*args: Any, out: Tensor, **options: Any) -> str:
     )
 
 
+def _batch_norm(
+    input: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    *args: Any,
+    **options: Any,
+) -> str:
+    """Return whether a tensor has not one element for each channel. Only `batch_norm` checks that; the kernel reads on."""
+    channels = input.size(1) if input.dim() > 1 else 0
+    given = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
+    wrong = [f"{name} of {one.numel()} elements" for name, one in given.items() if one is not None and one.numel() != channels]
+    return f"batch norm: {wrong[0]} for {channels} channels" if wrong and channels else ""
+
+
 def _always(*args: Any, **kwargs: Any) -> bool:
     return True
 
@@ -312,6 +328,11 @@ CRASHES: Mapping[str, Callable[..., Exception | str | bool]] = {
     "aten.range.step": _range,
     "aten.range.out": _range,
     "aten.segment_reduce.default": _segment_reduce,
+    "aten.native_batch_norm.default": _batch_norm,
+    "aten._native_batch_norm_legit.default": _batch_norm,
+    "aten._native_batch_norm_legit_no_training.default": _batch_norm,
+    "aten._batch_norm_with_update.default": _batch_norm,
+    "aten._batch_norm_with_update_functional.default": _batch_norm,
     # They take indices that only their own caller makes.
     "aten._cummax_helper.default": _always,
     "aten._cummin_helper.default": _always,

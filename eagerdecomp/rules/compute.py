@@ -107,16 +107,15 @@ constant = Linkable(lambda call: kept_numbers(call(_FULL)))
 class Compute:
     """How to compute a float formula. It covers calls whose operands have one floating dtype; others go to the next rule.
 
-    The result gets the strides that an elementwise kernel would return. With one operand, or contiguous operands, the formula
-    already returns those.
+    The result gets the strides that an elementwise kernel would return. With one operand that is not cast, or contiguous operands,
+    the formula already returns those.
 
     Attributes:
         dtype: ``"float32"`` computes float16 and bfloat16 in float32 and rounds once; ``"operands"`` computes in the dtype of the
             operands and rounds at every step, as some of eager's kernels do.
         operands: the positions of the op's tensors, in the order of the operands of eager's kernel.
         promotes: first convert operands of different real dtypes to their common dtype, and integers to the default dtype.
-        layout: the strides of the result; None for those of an elementwise kernel of several operands, and for one operand those
-            that the formula returns.
+        layout: the strides of the result; None for those of an elementwise kernel.
     """
 
     dtype: Literal["float32", "operands"]
@@ -149,6 +148,6 @@ def computed(how: Compute, formula: Callable[..., Any]) -> Callable[..., Any]:
             result = to(result, dtype=dtype)
         if layout is not None:
             return laid(result, layout(result, *args))
-        return result if len(tensors) == 1 else strided(result, *tensors)
+        return result if len(tensors) == 1 and wide is dtype else strided(result, *tensors)
 
     return rest
