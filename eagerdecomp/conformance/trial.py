@@ -54,8 +54,8 @@ class Effort:
 
     Attributes:
         cases: number of calls to compare with eager; each other property gets `Property.share` times as many.
-        seconds: CPU seconds after which testing stops.
-        least: minimum cases per property, even past the time limit, and even after a fault.
+        seconds: CPU seconds for the calls to compare with eager; each other property gets `Property.share` times as many.
+        least: minimum cases per property, even past the time, and even after a fault.
         faults: number of different kinds of faults after which testing stops.
     """
 
@@ -145,10 +145,12 @@ def try_kernel(
         on_kernel_call: called at each call of the kernel; a case may make many.
     """
     kernel = _with_callback(kernel, on_kernel_call)
-    trial, started, begun = Trial(), time.monotonic(), time.process_time()
+    trial, started = Trial(), time.monotonic()
     properties = properties_of(spec)
     coverages = {prop.name: Coverage(hash_of(seed, str(kernel.op), prop.name)) for prop in properties}
     done: Counter[str] = Counter()
+    # Each property has seconds of its own, because one slow case would leave none for the values.
+    spent = {prop.name: 0.0 for prop in properties}
     wanted = {prop.name: max(1, round(effort.cases * prop.share)) for prop in properties}
     kinds: set[str] = set()
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -157,9 +159,12 @@ def try_kernel(
             if "values" in kinds:  # repeated calls would show the same fault
                 pending = [prop for prop in pending if prop not in (REPEATS, THREADS)]
             waited = time.monotonic() - started > _PATIENCE * effort.seconds
-            late = bool(kinds) or waited or time.process_time() - begun > effort.seconds
-            if late:
-                pending = [prop for prop in pending if done[prop.name] < min(effort.least, wanted[prop.name])]
+            hurry = bool(kinds) or waited
+            pending = [
+                prop
+                for prop in pending
+                if done[prop.name] < effort.least or not (hurry or spent[prop.name] > effort.seconds * prop.share)
+            ]
             if not pending:
                 break
             # Start with the simplest call, repeated several times, to find faults in a kernel's second call.
@@ -167,7 +172,9 @@ def try_kernel(
             prop = REPEATS if first else min(pending, key=lambda prop: done[prop.name] / wanted[prop.name])
             done[prop.name] += 1
             draw = Draw((0,), None) if first else Draw(coverage=coverages[prop.name])
+            begun = time.process_time()
             fault = _run_case(kernel, spec, prop, draw, trial, on_case)
+            spent[prop.name] += time.process_time() - begun
             if fault is not None and fault.kind not in kinds:
                 found = _smallest(kernel, spec, prop, fault, draw.choices, on_case)
                 if found.fault.kind not in kinds:

@@ -392,7 +392,10 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
         "nan_to_num deg2rad rad2deg hardtanh flip put _prelu_kernel binary_cross_entropy huber_loss log_sigmoid_backward "
         "fill.Tensor glu_jvp",
     ),
-    (_as_empty_like(1), "binary_cross_entropy_backward binary_cross_entropy_with_logits nll_loss2d_backward"),
+    (
+        _as_empty_like(1),
+        "binary_cross_entropy_backward binary_cross_entropy_with_logits nll_loss2d_backward soft_margin_loss_backward",
+    ),
     (_as_copied, "select_scatter slice_scatter"),
     # Kernels that always allocate a contiguous result.
     (
@@ -401,7 +404,8 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
         "_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward upsample_nearest1d _upsample_nearest_exact1d "
         "mm bmm baddbmm tril triu renorm cumsum cumprod _logcumsumexp masked_fill.Scalar masked_fill.Tensor masked_scatter "
         "index_select take normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor slice_backward select_backward index_copy "
-        "isin.Tensor_Scalar scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two",
+        "isin.Tensor_Scalar scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two "
+        "rrelu_with_noise",
     ),
     (_as_empty, "diag_embed multinomial prod.dim_int all.dims any.dims"),
     # Kernels that return either channels last or contiguous results.
@@ -432,8 +436,8 @@ _DETERMINED: tuple[tuple[Determined, str], ...] = (
     (
         memory_format_of(0),
         "cat _native_batch_norm_legit _native_batch_norm_legit.no_stats _native_batch_norm_legit_no_training native_group_norm "
-        "avg_pool2d max_pool2d_with_indices max_pool3d_with_indices _adaptive_avg_pool2d upsample_nearest2d.vec "
-        "upsample_bilinear2d.vec",
+        "avg_pool1d avg_pool2d max_pool2d_with_indices max_pool3d_with_indices adaptive_avg_pool1d _adaptive_avg_pool2d "
+        "upsample_nearest2d.vec upsample_bilinear2d.vec",
     ),
     (
         memory_format_of(0, 1),

@@ -61,6 +61,11 @@ def test_a_predicate_may_raise_for_a_call_that_eager_refuses() -> None:
     assert (found.found, found.cases) == ([], 0)
 
 
+def test_dimensions_are_counted_from_both_ends() -> None:
+    spec = Spec(lambda draw: Call([tensor(draw, "self", torch.float32, [2, 3, 4], ("lattice",)), [1]]))
+    assert kinds(trial(lambda x, dim: aten.sum(x, [abs(one) for one in dim]), aten.sum.dim_IntList, spec)) == {"shape"}
+
+
 def cached_by_memory() -> Callable[[Tensor], Tensor]:
     kept: dict[Any, tuple[Tensor, Tensor]] = {}
     return lambda one: kept.setdefault(one.data_ptr(), (one, aten.exp(one)))[1].clone()
