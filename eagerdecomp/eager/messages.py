@@ -30,6 +30,7 @@ _SCALAR_TYPE_NAMES = {
     torch.float8_e4m3fnuz: "Float8_e4m3fnuz",
     torch.float8_e5m2: "Float8_e5m2",
     torch.float8_e5m2fnuz: "Float8_e5m2fnuz",
+    torch.float8_e8m0fnu: "Float8_e8m0fnu",
     torch.complex32: "ComplexHalf",
     torch.complex64: "ComplexFloat",
     torch.complex128: "ComplexDouble",

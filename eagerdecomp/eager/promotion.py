@@ -48,7 +48,7 @@ def promoted(operands: Sequence[Tensor]) -> torch.dtype:
         return higher
     if _kind(higher) == 2:
         return higher.to_complex()  # a complex number beside floats keeps their precision
-    return lower if _kind(lower) > 1 else promote_types(higher, lower)
+    return lower if _kind(lower) > 1 and lower not in FLOAT8 else promote_types(higher, lower)
 
 
 def computed_in(operands: Iterable[Any]) -> torch.dtype | None:
@@ -88,6 +88,9 @@ def can_cast(source: torch.dtype, target: torch.dtype) -> bool:
 @functools.cache
 def promote_types(left: torch.dtype, right: torch.dtype) -> torch.dtype:
     """Return `torch.promote_types` without calling it, because it is an operator."""
+    if left is not right and (left in FLOAT8 or right in FLOAT8):
+        names = f"{scalar_type_name(left)} and {scalar_type_name(right)}"
+        raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {names}")
     if left is not right and (left in WIDE_UNSIGNED or right in WIDE_UNSIGNED) and 2 not in (_kind(left), _kind(right)):
         raise RuntimeError(
             "Promotion for uint16, uint32, uint64 types is not supported, attempted to promote "

@@ -19,6 +19,7 @@ from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.eager.verdict import is_too_large, refuse
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.ops.passthrough import TORCH_NAMESPACES
 from eagerdecomp.ops.schema import tensors_in
 from eagerdecomp.rules.error_notes import is_noted
 from eagerdecomp.rules.rule import Rule
@@ -65,7 +66,7 @@ def reason_of_failure(
 ) -> str:
     """Return why the next rule is tried after an error of a rule; "" if the error propagates.
 
-    It propagates from a user's rule, and from a kernel or predicate of the backend.
+    It propagates from a user's rule, the body of another library's op, and a kernel or predicate of the backend.
 
     Args:
         rule: the rule.
@@ -81,7 +82,8 @@ def reason_of_failure(
     if not may_be_failed_route(error, rule.op, args, kwargs):
         return ""
     refuse(rule.op, args, kwargs)
-    if rule.source == "user" or is_noted(error):
+    is_body = rule.op.namespace not in TORCH_NAMESPACES and rule.source in ("composite", "explicit")
+    if rule.source == "user" or is_body or is_noted(error):
         return ""
     reason = f"raised {type(error).__name__}, which eager does not: {(str(error).splitlines() or [''])[0]}"
     if is_last:

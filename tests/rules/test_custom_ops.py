@@ -108,6 +108,16 @@ def test_the_error_of_an_op_without_a_body_shows_how_to_add_a_rule(library: torc
         assert op(torch.ones(2), by=[0.0, 5.0]).tolist() == [7.0, 7.0]
 
 
+def test_an_error_of_a_body_is_the_users(library: torch.library.Library) -> None:
+    def body(x: Tensor) -> None:
+        x.mul_(2)
+        raise ValueError(f"bad length {len(x)}")
+
+    op = define(library, "length_(Tensor(a!) x) -> ()", body, "CompositeExplicitAutograd")
+    with pytest.raises(ValueError, match="bad length 3"), ed.EagerDecompMode(CORE):
+        op(torch.ones(3))
+
+
 def test_a_result_that_no_op_computed_is_not_a_decomposition(library: torch.library.Library) -> None:
     def body(x: Tensor) -> Tensor:
         made = torch.empty_like(x)

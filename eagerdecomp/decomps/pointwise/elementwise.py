@@ -171,11 +171,13 @@ def _angle(self: Tensor) -> Any:
         return aten.atan2.default(aten.select.int(parts, -1, 1), aten.select.int(parts, -1, 0))
     # `lt` does not support uint16, uint32 and uint64. ``self != self`` is False for all their values.
     below = aten.lt.Scalar(self, 0) if self.dtype.is_signed or self.dtype.itemsize == 1 else aten.ne.Tensor(self, self)
-    if not self.dtype.is_floating_point:
-        self = aten.full.default([], 0.0, dtype=torch.get_default_dtype(), device=self.device)
-        return aten.where.self(below, number_like(self, math.pi), self)
-    turned = aten.where.self(below, number_like(self, math.pi), number_like(self, 0.0))
-    return aten.where.self(aten.isnan.default(self), self, turned)
+    zero = aten.full.default([], 0.0, dtype=floating(self.dtype), device=self.device)
+    turned = aten.where.self(below, number_like(zero, math.pi), zero)
+    return (
+        aten.where.self(aten.isnan.default(self), self, turned)
+        if self.dtype.is_floating_point
+        else elementwise_strides(turned, self)
+    )
 
 
 @rule("aten._conj_physical.default", recorded=True)
@@ -199,6 +201,16 @@ def _efficient_zeros(size: Sequence[int], *, dtype: torch.dtype | None = None, d
 # -- one operand ------------------------------------------------------------------------------------------------------------
 
 
+@rule("aten.frac.default", compute="operands")
+def _frac(self: Tensor) -> Any:
+    return aten.sub.Tensor(self, aten.trunc.default(self))
+
+
+@rule("aten.sgn.default")
+def _sgn(self: Tensor) -> Any:
+    return NotImplemented if self.dtype.is_complex else aten.sign.default(self)
+
+
 @rule("aten.exp2.default", recorded=True)
 def _exp2(self: Tensor) -> Any:
     dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.get_default_dtype()
@@ -215,7 +227,7 @@ def _shrink_backward(grad: Tensor, self: Tensor, lambd: float = 0.5) -> Any:
 def _nan_to_num(self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
     """Clamp infinities to the largest values. For complex numbers, eager replaces real and imaginary parts separately."""
     dtype, result = self.dtype, self
-    if dtype.is_complex:
+    if dtype.is_complex and dtype is not torch.complex32:
         return _complex_nan_to_num(self, nan, posinf, neginf)
     if not dtype.is_floating_point:
         return NotImplemented

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.eager.promotion import in_type, number_like, promoted
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -42,8 +42,10 @@ def _complex_log_add_exp(self: Tensor, other: Tensor) -> Any:
     If both real parts are +inf, the exponentials are computed from cosines and sines: kernels of complex `exp` return NaN there,
     where `std::exp` returns infinities.
     """
-    if not (self.dtype.is_complex and self.dtype is other.dtype) or self.dtype is torch.complex32:
+    dtype = promoted([self, other])
+    if dtype not in (torch.complex64, torch.complex128):
         return NotImplemented
+    self, other = in_type(self, dtype), in_type(other, dtype)
     (size, angle), (others_size, others_angle) = parts_of_complex(self), parts_of_complex(other)
     is_larger = aten.ge.Tensor(size, others_size)
     high, low = aten.where.self(is_larger, self, other), aten.where.self(is_larger, other, self)

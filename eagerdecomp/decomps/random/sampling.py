@@ -15,7 +15,6 @@ from torch import Tensor
 from eagerdecomp.decomps.math.random_bits import random_bits
 from eagerdecomp.decomps.random.domains import accepts_bernoulli
 from eagerdecomp.eager.generators import drawing_from, takes_generator
-from eagerdecomp.eager.layouts import as_contiguous
 from eagerdecomp.eager.promotion import HALF, can_cast, in_type, wide_type
 from eagerdecomp.eager.strides import broadcast_shapes, inverse, memory_order
 from eagerdecomp.eager.verdict import Declined
@@ -262,7 +261,7 @@ def _rrelu_with_noise(self: Tensor, noise: Tensor, *args: Any, **kwargs: Any) ->
     result, slope = _rrelu(self, noise, *args, **kwargs)
     if slope is not None:
         aten.copy_.default(noise, slope)
-    return as_contiguous(result)
+    return result
 
 
 @rule("aten.rrelu_with_noise_.default", effects=_takes_generator_of_rrelu)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
-from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED
+from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.rules.link import link_on_call
 from eagerdecomp.rules.rule import rule
@@ -160,7 +160,7 @@ def _prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def _all(op: OpOverload) -> Callable[..., Any]:
-    """Make the rule for uint16, uint32 and uint64: torch's decomposition negates them, which no eager kernel supports.
+    """Make the rule for rare dtypes: torch's decomposition uses kernels that do not support them.
 
     Of no dimensions, all and any are the same.
     """
@@ -170,7 +170,7 @@ def _all(op: OpOverload) -> Callable[..., Any]:
             return aten.any.dims(self, *rest, **named)
         if rest and rest[0] is None and self.dim():  # the C++ composition expands one element
             return op(self, list(range(self.dim())), *rest[1:], **named)
-        return op(aten.ne.Scalar(self, 0), *rest, **named) if self.dtype in WIDE_UNSIGNED else NotImplemented
+        return op(aten.ne.Scalar(self, 0), *rest, **named) if self.dtype in RARE else NotImplemented
 
     return run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_core import check, kernel_calls, on_core, rand
+from on_core import check, on_core, rand
 from torch import Tensor
 
 from eagerdecomp.eager.observe import significant_strides
@@ -76,9 +76,3 @@ def test_right_sides_of_other_batches() -> None:
     found = on_core(lambda: solve(factors.expand(3, 5, 5), pivots.expand(3, 5), right))
     want = torch.stack([torch.stack([solve(factors, pivots, one) for one in row]) for row in right])
     torch.testing.assert_close(found, want)
-
-
-@pytest.mark.full
-def test_kernel_calls() -> None:
-    eight, nine = (rand(2, size, size, dtype=torch.float64) for size in (8, 9))
-    assert kernel_calls(lambda: factor(nine)) - kernel_calls(lambda: factor(eight)) <= 110

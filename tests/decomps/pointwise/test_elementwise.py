@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from compare import outcome
 
-from eagerdecomp.eager.promotion import promote_types, promoted
+from eagerdecomp.eager.promotion import FLOAT8, promote_types, promoted
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
@@ -13,7 +13,7 @@ UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 
 
 def test_promotion_is_torchs() -> None:
-    dtypes = [*INTEGERS, *UNSIGNED, *FLOATS, torch.bool, torch.complex64, torch.complex128, torch.complex32]
+    dtypes = [*INTEGERS, *UNSIGNED, *FLOATS, torch.bool, torch.complex64, torch.complex128, torch.complex32, *FLOAT8]
     for left in dtypes:
         for right in dtypes:
             want, got = (
