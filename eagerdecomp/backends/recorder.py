@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from eagerdecomp._torch.dynamo import traced_functional
 from eagerdecomp._torch.higher_order import AmbientMode, run_higher_order
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
 from eagerdecomp.ops.backend import Backend, Kernel
@@ -58,7 +59,7 @@ class BackendRecorder(AmbientMode):
         # A higher-order op is not a kernel call. The ops that it calls reach this mode later.
         if isinstance(func, HigherOrderOperator):
             return run_higher_order(self, func, args, kwargs or {})
-        if isinstance(func, OpOverload):
+        if isinstance(func, OpOverload) and not any(map(traced_functional, types)):  # `torch.export` traces such a call
             (self.in_kernels if self._thread.in_kernel else self.ops)[func] += 1
         return func(*args, **kwargs) if kwargs else func(*args)
 

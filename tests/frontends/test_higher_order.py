@@ -105,7 +105,10 @@ def test_exported_programs_run_on_the_set() -> None:
     for train in (False, True):
         model = Exported().train(train)
         exported = torch.export.export(model, (rows(4, 8),), dynamic_shapes=({0: batch},))
-        for program in (exported, exported.run_decompositions()):
+        with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+            decomposed = exported.run_decompositions()
+        assert not seen.outside(CORE)
+        for program in (exported, decomposed):
             for x in (rows(4, 8), rows(6, 8)):
                 state = {name: value.clone() for name, value in model.state_dict().items()}
                 want = program.module()(x)
