@@ -18,7 +18,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.ops.fast_calls import ABSENT, direct_function, kind_of
 from eagerdecomp.ops.schema import Argument, facts_of
-from eagerdecomp.program.ir import KernelCall, Program, Slot, changes_sizes, dying, last_reads
+from eagerdecomp.program.ir import KernelCall, Program, Slot, changes_sizes, released_slots
 from eagerdecomp.program.symbolic_sizes import Expression
 
 __all__ = ["Hoisted", "generate", "source_of"]
@@ -93,14 +93,13 @@ class _SourceWriter:
             )
         if kept is not None:
             yield from self._found(kept, ", ".join(parameters))
-        last = last_reads(program)
+        released = released_slots(program)
         for index, call in enumerate(program.calls):
             text = self._call(call)
             yield from self._computed()
             yield f"    {text}"
-            dead = [self._names[slot] for slot in dying(call, index, last)]
-            if dead:
-                yield f"    del {', '.join(dead)}"
+            if index in released:
+                yield f"    del {', '.join(self._names[slot] for slot in released[index])}"
         text = self._text(program.result)
         yield from self._computed()
         yield f"    return {text}"

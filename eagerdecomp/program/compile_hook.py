@@ -146,7 +146,7 @@ def _written_inputs(program: Program) -> set[Slot]:
     for call in program.calls:
         written.update(whose[slot] for slot in call.writes() if slot in whose)
         if facts_of(call.op).returns_alias:
-            bases = [whose[slot] for slot in call.reads() if slot in whose]
+            bases = [whose[slot] for slot in call.reads if slot in whose]
             whose.update((slot, bases[0]) for slot in call.results if slot is not None and bases)
     return written
 

@@ -47,7 +47,7 @@ def hoist(
         always: returns whether an op runs the same kernel at every call.
         arguments: the arguments of a sample call. Tensors that are large for this call are not cached.
     """
-    read = {slot for call in program.calls for slot in call.reads()}
+    read = {slot for call in program.calls for slot in call.reads}
     tensors = [slot for slot in _parameters(program) if slot in read]
     if (
         not tensors
@@ -58,7 +58,7 @@ def hoist(
     calls, values = _calls_of_sizes(program, kernel_of, always, arguments, tensors)
     hoisted = dict.fromkeys(slot for call in calls for slot in call.results if slot is not None)
     rest = tuple(call for call in program.calls if not any(slot in hoisted for slot in call.results))
-    needed = {slot for call in rest for slot in call.reads()}
+    needed = {slot for call in rest for slot in call.reads}
     slots = tuple(slot for slot in hoisted if slot in needed)
     if not slots:
         return program, None
@@ -132,7 +132,7 @@ def _calls_of_sizes(
             continue
         if any(slot in escaping_slots for slot in call.results) or ("pin_memory", True) in call.kwargs:
             continue
-        if not hoisted.issuperset(_read((call.args, call.kwargs))) or not (hoisted | inputs).issuperset(call.reads()):
+        if not hoisted.issuperset(_read((call.args, call.kwargs))) or not (hoisted | inputs).issuperset(call.reads):
             continue
         kwargs = {name: computed(value, values) for name, value in call.kwargs}
         result = kernel_of(call.op)(*(computed(arg, values) for arg in call.args), **kwargs)

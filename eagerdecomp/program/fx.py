@@ -20,7 +20,7 @@ __all__ = ["fake_like", "graph_of", "inputs_of"]
 
 def inputs_of(program: Program) -> tuple[Slot, ...]:
     """Return the inputs of a program's graph, in order: each parameter that is read, once; lists are flattened."""
-    read = {slot for call in program.calls for slot in call.reads()} | set(slots_in(program.result))
+    read = {slot for call in program.calls for slot in call.reads} | set(slots_in(program.result))
     return tuple(slot for slot in dict.fromkeys(slots_in(program.parameters)) if slot in read)
 
 

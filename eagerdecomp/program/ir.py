@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from eagerdecomp._torch.ops import OpOverload
@@ -66,11 +66,12 @@ class KernelCall:
     results: tuple[Slot | None, ...]
     #: whether the kernel returns a list or tuple, even of one value
     packed: bool
+    #: the slots of the arguments, in order, which every pass asks for
+    reads: tuple[Slot, ...] = field(init=False, compare=False)
 
-    def reads(self) -> Iterator[Slot]:
-        yield from slots_in(self.args)
-        for _, value in self.kwargs:
-            yield from slots_in(value)
+    def __post_init__(self) -> None:
+        slots = [*slots_in(self.args), *(slot for _, value in self.kwargs for slot in slots_in(value))]
+        object.__setattr__(self, "reads", tuple(slots))
 
     def writes(self) -> Iterator[Slot]:
         """Yield the slots of the arguments that the op's schema declares as written."""
@@ -165,7 +166,7 @@ def evaluate(
     Args:
         values: where to store the value of each slot. Without it, temporaries are freed after their last use.
     """
-    last = last_reads(program) if values is None else {}
+    released = released_slots(program) if values is None else {}
     values = {} if values is None else values
     values.update(program.constants)
     bind(program.parameters, arguments, values)
@@ -176,27 +177,22 @@ def evaluate(
         made = returned if call.packed else (returned,)
         values.update((slot, value) for slot, value in zip(call.results, made, strict=True) if slot is not None)
         del args, kwargs, returned, made
-        for slot in dying(call, index, last) if last else ():
+        for slot in released.get(index, ()):
             del values[slot]
     return computed(program.result, values)
 
 
-def last_reads(program: Program) -> dict[Slot, int]:
-    """Return slot -> index of the call that reads it last; without slots of the result, which stay alive."""
-    last: dict[Slot, int] = {}
-    for index, call in enumerate(program.calls):
-        for slot in (*call.results, *call.reads()):
-            if slot is not None:
-                last[slot] = index
-    for slot in (*slots_in(program.result), *slots_in(program.parameters), *(slot for slot, _ in program.constants)):
-        last.pop(slot, None)
-    return last
-
-
-def dying(call: KernelCall, index: int, last: dict[Slot, int]) -> list[Slot]:
-    """Return the slots of a call that no later one reads."""
-    here = dict.fromkeys(slot for slot in (*call.reads(), *call.results) if slot is not None)
-    return [slot for slot in here if last.get(slot) == index]
+def released_slots(program: Program) -> dict[int, list[Slot]]:
+    """Return index of a call -> its slots that no later one reads; without slots of the result, which stay alive."""
+    kept = {*slots_in(program.result), *slots_in(program.parameters), *(slot for slot, _ in program.constants), None}
+    released: dict[int, list[Slot]] = {}
+    for index in reversed(range(len(program.calls))):
+        call = program.calls[index]
+        last = [slot for slot in dict.fromkeys((*call.reads, *call.results)) if slot is not None and slot not in kept]
+        if last:
+            released[index] = last
+            kept.update(last)
+    return released
 
 
 def bind(parameters: Sequence[Any], arguments: Sequence[Any], values: dict[Slot, Any]) -> None:
@@ -214,7 +210,7 @@ def exposed(program: Program) -> set[Slot]:
     for call in reversed(program.calls):
         found.update(call.writes())
         if any(slot in found for slot in call.results) and _may_alias(call.op):
-            found.update(call.reads())
+            found.update(call.reads)
     return found
 
 
@@ -237,7 +233,7 @@ def check(program: Program) -> Program:
     """
     made = set(slots_in(program.parameters)) | {slot for slot, _ in program.constants}
     for index, call in enumerate(program.calls):
-        for slot in call.reads():
+        for slot in call.reads:
             if slot not in made:
                 raise ProgramError(_fault(program, index, f"{slot!r} is read before it is assigned"))
         for made_here in call.results:

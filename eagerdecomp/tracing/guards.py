@@ -308,7 +308,7 @@ class Reads(TorchFunctionMode):
             return False
         facts = facts_of(made.op)
         if facts.keeps_contiguous or (torch.Tag.pointwise in made.op.tags and facts.is_functional):
-            return all(self._is_contiguous(read) for read in made.reads())
+            return all(self._is_contiguous(read) for read in made.reads)
         return False
 
     def _read_result_fact(self, fact: str, tensor: Tensor) -> None:

@@ -311,7 +311,7 @@ class Recorder(DispatchMode):
 
     def _all_read(self, values: Sequence[Any], start: int, result: Any) -> bool:
         """Return whether every tensor among the values is an argument of a call since `start`, or is returned itself."""
-        read = {slot for call in self._calls[start:] for slot in call.reads()}
+        read = {slot for call in self._calls[start:] for slot in call.reads}
         returned = {id(value) for value in tensors_in(result)}
         return all(self._shared.slot_of(t) in read or id(t) in returned or not t.numel() for t in tensors_in(values))
 
@@ -337,7 +337,7 @@ class Recorder(DispatchMode):
         needed = set(slots_in(result))
         for call in reversed(self._calls):
             if facts_of(call.op).mutated or any(slot in needed for slot in call.results):
-                needed.update(call.reads())
+                needed.update(call.reads)
         return needed
 
     # -- calls --------------------------------------------------------------------------------------------------------

@@ -96,10 +96,10 @@ def test_a_wrong_number_of_arguments_raises(count: int) -> None:
 
 def test_reads_and_writes_follow_the_schema() -> None:
     in_place = call(None, aten.add_.Tensor, S[0], S[1], alpha=2)
-    assert list(in_place.reads()) == [S[0], S[1]]
+    assert list(in_place.reads) == [S[0], S[1]]
     assert list(in_place.writes()) == [S[0]]
     into = call(None, aten.add.out, S[0], S[1], out=S[2])
-    assert list(into.reads()) == [S[0], S[1], S[2]]
+    assert list(into.reads) == [S[0], S[1], S[2]]
     assert list(into.writes()) == [S[2]]
     many = call(None, aten._foreach_add_.Scalar, [S[0], S[1]], 1)
     assert list(many.writes()) == [S[0], S[1]]

@@ -77,7 +77,7 @@ def reads_nothing_dead(program: Program) -> bool:
         facts = facts_of(one.op)
         if not (facts.mutated or facts.is_random or any(slot in needed for slot in one.results)):
             return False
-        needed.update(one.reads())
+        needed.update(one.reads)
     return True
 
 

@@ -94,7 +94,7 @@ def test_a_tensor_that_a_rule_captures_is_a_constant() -> None:
     made = recorded(aten.silu.default, X, rules=[silu])
     ((slot, value),) = made.constants
     assert value is KEPT
-    assert list(made.calls[0].reads()) == [made.parameters[0], slot]
+    assert list(made.calls[0].reads) == [made.parameters[0], slot]
 
 
 def test_a_rule_that_writes_to_a_captured_tensor_is_not_recorded() -> None:

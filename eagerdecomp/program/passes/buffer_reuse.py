@@ -64,7 +64,7 @@ def has_writers(program: Program, holds: Callable[[OpOverload], bool]) -> bool:
 
 def reuse(program: Program, layouts: Mapping[Slot, BufferLayout], holds: Callable[[OpOverload], bool]) -> Program:
     """Replace calls by in-place and ``out=`` ops that write into temporaries. `holds` returns whether the set has an op."""
-    last = {slot: index for index, call in enumerate(program.calls) for slot in call.reads()}
+    last = {slot: index for index, call in enumerate(program.calls) for slot in call.reads}
     kept = set(slots_in(program.result))
     free = _of_their_own(program)
     now: dict[Slot, Slot] = {}
@@ -77,7 +77,7 @@ def reuse(program: Program, layouts: Mapping[Slot, BufferLayout], holds: Callabl
         (slot, *others) = call.results or (None,)
         renamed = _renamed(call, current)
         if slot is not None and not others and slot in free and _by_elements(call.op):
-            dying = {current(s) for s in call.reads() if s in free and last[s] == index and s not in kept}
+            dying = {current(s) for s in call.reads if s in free and last[s] == index and s not in kept}
             fitting = {s for s in dying if layouts.get(s) is not None and layouts.get(s) == layouts.get(slot)}
             written = next(_writing(renamed, fitting, holds), None)
             if written is not None and layouts[slot].dtype not in HALF:  # some in-place kernels round intermediate values there
@@ -97,7 +97,7 @@ def _of_their_own(program: Program) -> set[Slot]:
     for call in program.calls:
         facts = facts_of(call.op)
         if facts.returns_alias or facts.mutated:
-            made.difference_update(call.reads())
+            made.difference_update(call.reads)
     return made
 
 
@@ -111,7 +111,7 @@ def _writing(call: KernelCall, fitting: set[Slot], holds: Callable[[OpOverload],
     if in_place is not None and holds(in_place) and call.args and call.args[0] in fitting:
         yield replace(call, op=in_place, results=(None,)), call.args[0]
     if out is not None and holds(out):
-        for slot in call.reads():
+        for slot in call.reads:
             if slot in fitting:
                 yield replace(call, op=out, kwargs=(*call.kwargs, (name, slot)), results=(None,)), slot
 

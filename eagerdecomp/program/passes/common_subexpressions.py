@@ -38,7 +38,7 @@ def common_subexpressions(program: Program) -> Program:
 
 
 def _renamed(call: KernelCall, merged: dict[Slot, Slot]) -> KernelCall:
-    if not any(slot in merged for slot in call.reads()):
+    if not any(slot in merged for slot in call.reads):
         return call
 
     def rename(slot: Slot) -> Slot:

@@ -20,7 +20,7 @@ def dead_code(program: Program) -> Program:
         facts = facts_of(call.op)
         if facts.mutated or facts.is_random or any(slot in needed for slot in call.results):
             kept.append(call)
-            needed.update(call.reads())
+            needed.update(call.reads)
     kept.reverse()
     constants = tuple((slot, value) for slot, value in program.constants if slot in needed)
     return replace(program, calls=tuple(kept), constants=constants)

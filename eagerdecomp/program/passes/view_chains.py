@@ -45,7 +45,7 @@ def _past_renamings(call: KernelCall, made: dict[Slot, KernelCall]) -> KernelCal
             inner = made.get(slot)
         return slot
 
-    if all(source(slot) == slot for slot in call.reads()):
+    if all(source(slot) == slot for slot in call.reads):
         return call
     args = tuple(map_slots(arg, source) for arg in call.args)
     return replace(call, args=args, kwargs=tuple((name, map_slots(value, source)) for name, value in call.kwargs))
