@@ -33,7 +33,7 @@ class DecomposedCall:
 
 
 def decomposed_calls(backend: Backend, seed: int, most: int) -> list[DecomposedCall]:
-    """Return calls of ops that the backend decomposes, if they have a route.
+    """Return calls of ops that the backend decomposes, of ops with a route for some calls.
 
     Each op comes once before any op comes twice; the seed determines the order.
     """
@@ -43,7 +43,7 @@ def decomposed_calls(backend: Backend, seed: int, most: int) -> list[DecomposedC
     rounds: dict[int, list[DecomposedCall]] = {}
     for name in names:
         op = resolve_ops([name])[0]
-        if op in backend.ops or name not in routes.closed:
+        if op in backend.ops or name not in routes.partly_closed:
             continue
         for number, text in enumerate(examples_of(op)):
             rounds.setdefault(number, []).append(DecomposedCall(op, text))

@@ -42,7 +42,7 @@ EVERY_KERNEL = (LIKE_EAGER, REFUSES, PARAMETERS, DEFAULT_DTYPE, RARE_DTYPES, REP
 _SHRINKS = 150
 
 # Maximum wall time, as a multiple of `Effort.seconds`: a kernel may wait, and other processes may use the machine.
-_PATIENCE = 5.0
+_PATIENCE = 10.0
 
 # Number of distinct values of an argument to record.
 _ENOUGH = 2
