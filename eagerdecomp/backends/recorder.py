@@ -12,6 +12,7 @@ from typing import Any
 from eagerdecomp._torch.dynamo import traced_functional
 from eagerdecomp._torch.higher_order import AmbientMode, run_higher_order
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
+from eagerdecomp._torch.tensors import any_fake
 from eagerdecomp.ops.backend import Backend, Kernel
 from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set
 from eagerdecomp.ops.passthrough import is_passthrough_name
@@ -30,7 +31,8 @@ class BackendRecorder(AmbientMode):
 
     It does not use the counts of `EagerDecompMode`. It is a separate mode, outside the other one on torch's mode stack, so it gets
     exactly the calls that reach the device. For a Python kernel of a `Backend`, it counts the ops that the kernel calls, also those
-    on meta tensors. To count the kernel instead, pass `counting(backend)` to the mode.
+    on meta tensors; calls on fake tensors, which only trace, do not count. To count the kernel instead, pass `counting(backend)` to
+    the mode.
 
     Attributes:
         ops: op -> number of calls.
@@ -59,7 +61,7 @@ class BackendRecorder(AmbientMode):
         # A higher-order op is not a kernel call. The ops that it calls reach this mode later.
         if isinstance(func, HigherOrderOperator):
             return run_higher_order(self, func, args, kwargs or {})
-        if isinstance(func, OpOverload) and not any(map(traced_functional, types)):  # `torch.export` traces such a call
+        if isinstance(func, OpOverload) and not (any_fake(types) or any(map(traced_functional, types))):  # those compute nothing
             (self.in_kernels if self._thread.in_kernel else self.ops)[func] += 1
         return func(*args, **kwargs) if kwargs else func(*args)
 

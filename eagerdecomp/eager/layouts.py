@@ -404,8 +404,8 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
         "_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward upsample_nearest1d _upsample_nearest_exact1d "
         "mm bmm baddbmm tril triu renorm cumsum cumprod _logcumsumexp masked_fill.Scalar masked_fill.Tensor masked_scatter "
         "index_select take normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor slice_backward select_backward index_copy "
-        "isin.Tensor_Scalar scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two "
-        "rrelu_with_noise",
+        "isin.Tensor_Scalar isin.Tensor_Tensor scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add "
+        "scatter_reduce.two rrelu_with_noise",
     ),
     (_as_empty, "diag_embed multinomial prod.dim_int all.dims any.dims"),
     # Kernels that return either channels last or contiguous results.

@@ -110,7 +110,9 @@ def _reciprocal_near(call: Call) -> Near:
     return _near(4)(call) if call.args[0].is_complex() else Near(4, tiny=True)
 
 
-_EXACT = ("isinf", "isnan", "logical_not", "neg")
+_EXACT = ("logical_not", "neg")
+#: Of complex numbers, either part may be infinite or NaN.
+_QUESTIONS = ("isinf", "isnan")
 _ROUNDING = ("ceil", "floor", "round", "sign", "trunc")
 
 
@@ -144,6 +146,7 @@ SPECS: dict[str, Spec] = {
     "aten.sigmoid.default": _function(reach=(-40.0, 300.0)).but(near=_sigmoid_near),
     "aten.tanh.default": _function(reach=(-300.0, 300.0)),
     **{f"aten.{name}.default": _exactly() for name in _EXACT},
+    **{f"aten.{name}.default": _exactly(fills=("normal", "nonfinite", "special", "nonfinite")) for name in _QUESTIONS},
     **{f"aten.{name}.default": _exactly(dtypes=_REAL) for name in _ROUNDING},
     "aten.bitwise_not.default": _exactly(dtypes=BITS).but(refused=_refused_bits),
     "aten.erf.default": _function(dtypes=_REAL),

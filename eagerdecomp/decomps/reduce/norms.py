@@ -55,6 +55,8 @@ def _vector_norm(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, k
     tensor as an empty dimension.
     """
     rank, shape = self.dim(), self.shape
+    if ord != ord and not self.numel():
+        ord = 2  # eager sums nothing, whatever the power
     dims = [wrapped_dim(at, rank) for at in dim] if dim else list(range(rank))
     kinds = {(one.is_floating_point, one.is_complex) for one in (self.dtype, dtype or self.dtype)}
     if dtype is not None and len(kinds) == 1 and torch.promote_types(self.dtype, dtype) is dtype:
