@@ -167,6 +167,11 @@ def model_calls(
             if not ended or (number > 1 and observed.kinds == before):
                 break
     found.notes += new_notes
+    if runs < _RUNS:
+        found.notes.append(
+            "the model was planned forward and backward, without a loss and an optimizer, which call more ops: return a function "
+            "that runs a training step to plan those"
+        )
     if not found.counts:
         raise ArgumentError("the model calls no operator, so there is nothing to plan. Pass a model that computes, with its inputs")
     return found

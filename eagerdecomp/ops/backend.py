@@ -34,7 +34,8 @@ class Backend:
         name: a name for messages and tables.
         ops: an `OpSet`, or an iterable of overloads, packets and names.
         kernels: op -> function with the op's signature. It is called as torch calls a kernel: without arguments that have their
-            default value. A supported op without an entry runs torch's own kernel.
+            default value. A packet (``"aten.mm"``) means all of its overloads, so the function gets their arguments too, such as
+            ``out``. A supported op without an entry runs torch's own kernel.
         compile: optional hook, ``compile(graph, inputs) -> function``, that compiles a whole decomposition; see below.
         device_type: if given (``"cpu"``, ``"cuda"``, ``"npu"`` ...), calls without a tensor on that device run natively.
         costs: seconds per kernel call: a function of the op's name and the number of elements of its largest tensor, or a table
