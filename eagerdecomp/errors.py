@@ -340,6 +340,10 @@ class Attempt:
         return f"{self.op} by {self.rule}: {self.reason}"
 
 
+#: An error shows so many of the routes that were tried.
+_MOST_TRIED = 12
+
+
 class UnsupportedOpError(EagerDecompError):
     """An operator is not in the op set, and no decomposition leads from it to ops of the set.
 
@@ -426,11 +430,13 @@ class UnsupportedOpError(EagerDecompError):
         # The advice stands above this list, which may have tens of lines.
         if self.tried:
             lines.append("  routes tried:")
-            lines.extend(f"    - {attempt}" for attempt in self.tried)
+            lines.extend(f"    - {attempt}" for attempt in self.tried[:_MOST_TRIED])
+            if len(self.tried) > _MOST_TRIED:
+                lines.append(f"    - and {len(self.tried) - _MOST_TRIED} more, which the attribute `tried` of this error holds")
         else:
             why = "rules would need the same dtypes" if self.refused else "no rule decomposes this call"
             lines.append(f"  routes tried: none, because {why}")
-        return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.op)}"])
+        return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.op, self.call)}"])
 
     def _refused_and_missing(self) -> list[str]:
         """Return the lines that list the refused calls, and the kernels to add."""
@@ -462,9 +468,11 @@ def ops_line(names: Iterable[str]) -> str:
     return "ops | {" + ", ".join(f'"{name}"' for name in names) + "}"
 
 
-def explain_command(op: str) -> str:
-    """Return the command that lists the rules of an op on a set."""
-    return f"eagerdecomp explain {op} --ops {_set_or('OPS')}"
+def explain_command(op: str, call: str = "") -> str:
+    """Return the command that lists the rules of an op on a set, and what a call becomes, if a shell can take the call's text."""
+    arguments = call[len(op) + 1 : -1]
+    is_plain = arguments and not set('"$`\\!<').intersection(arguments) and "..." not in arguments
+    return f"eagerdecomp explain {op} --ops {_set_or('OPS')}" + (f' --call "{arguments}"' if is_plain else "")
 
 
 def plan_command(ops: str = "OPS") -> str:
@@ -529,7 +537,8 @@ class UnsupportedGradientError(UnsupportedOpError):
         lines.append(
             "  If no gradient is needed, make the call under torch.no_grad(). With preflight=False, backward() would raise instead."
         )
-        return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.gradient[0].op)}"])
+        first = self.gradient[0]
+        return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(first.op, first.call)}"])
 
 
 def _combined(choices: Sequence[Sequence[tuple[str, ...]]]) -> list[tuple[str, ...]]:

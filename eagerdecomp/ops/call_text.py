@@ -199,6 +199,8 @@ class _Reader:
             return self._sparse(node)
         if isinstance(node, ast.Call) and self._name(node.func) in _DTYPES and len(node.args) == 1 and not node.keywords:
             return self._values(node)
+        if isinstance(node, ast.Call) and self._name(node.func) == "device" and not node.args:
+            return self._device(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
             raise self._fault_at(node.func.end_col_offset, "strides go in brackets: write f32[4, 4][1, 4]")
         name = self._name(node)
@@ -239,6 +241,13 @@ class _Reader:
             return _LAYOUTS[name](*values)
         except (RuntimeError, NotImplementedError, TypeError) as error:
             raise self._fault_at(node.col_offset, f"this tensor cannot be made: {str(error).splitlines()[0]}") from None
+
+    def _device(self, node: ast.Call) -> torch.device:
+        """Return the device of ``device(type='cuda', index=0)``, as it is printed."""
+        try:
+            return torch.device(**{str(one.arg): self._value(one.value) for one in node.keywords})
+        except (RuntimeError, TypeError) as error:
+            raise self._fault_at(node.col_offset, f"no such device: {str(error).splitlines()[0]}") from None
 
     def _values(self, node: ast.Call) -> Tensor:
         values = self._value(node.args[0])

@@ -54,7 +54,7 @@ def test_a_sparse_tensor_is_a_conversion_of_a_dense_one(text: str) -> None:
     ("text", "value"),
     [
         ("-1", -1),
-        ("2.5", 2.5),
+        ("device(type='cpu')", torch.device("cpu")),
         ("1 + 2j", 1 + 2j),
         ("inf", math.inf),
         ("None", None),
