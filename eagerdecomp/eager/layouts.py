@@ -359,7 +359,7 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
     # Elementwise kernels.
     (
         as_operands(1),
-        "exp2 sinc hardshrink hardsigmoid special_ndtri threshold logit digamma lgamma erfc erfinv i0 special_i0e special_i1 "
+        "exp2 sinc sgn hardshrink hardsigmoid special_ndtri threshold logit digamma lgamma erfc erfinv i0 special_i0e special_i1 "
         "special_i1e special_erfcx special_log_ndtr special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 "
         "special_bessel_y1 special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0 "
         "special_modified_bessel_k1 special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 "
@@ -390,7 +390,7 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
     (
         _as_empty_like(0),
         "nan_to_num deg2rad rad2deg hardtanh flip put _prelu_kernel binary_cross_entropy huber_loss log_sigmoid_backward "
-        "fill.Tensor glu_jvp",
+        "fill.Tensor glu_jvp _conj_physical",
     ),
     (
         _as_empty_like(1),

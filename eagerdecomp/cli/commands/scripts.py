@@ -8,6 +8,7 @@ import sys
 from eagerdecomp.cli.arguments import parser_of
 from eagerdecomp.cli.arguments.shared import FAILED, INTERRUPTED, NOT_COMPARED, SCRIPT_FAILED
 from eagerdecomp.cli.commands.colour import painted
+from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.outputs import flush_stdout
 from eagerdecomp.host.run_script import Outcome, Script
@@ -56,6 +57,8 @@ def with_ending(text: str, outcome: Outcome, *, found: bool) -> str:
     if found or not outcome.exit_code:
         return text
     ended = f"the script ended with exit code {outcome.exit_code}: what it would have called after that was not compared"
+    if isinstance(outcome.raised, UnsupportedOpError):
+        ended += "; --on-unsupported fallback runs ops without a route natively, and goes on"
     return f"{ended}\n{text}"
 
 
