@@ -103,6 +103,8 @@ def _pointwise(name: str, kind: str, expression: str) -> Callable[..., Tensor]:
                 raise RuntimeError("Boolean alpha only supported for Boolean results.")
             if isinstance(alpha, float) and not given.is_floating_point:
                 raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+            if given is torch.bool:
+                alpha = bool(alpha)  # as eager: -1 is True
             if alpha == 1:
                 source = expression.replace(" * c", "")
             else:
