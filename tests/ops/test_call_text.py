@@ -58,7 +58,7 @@ def test_a_sparse_tensor_is_a_conversion_of_a_dense_one(text: str) -> None:
         ("1 + 2j", 1 + 2j),
         ("inf", math.inf),
         ("None", None),
-        ("[1, [True], ()]", [1, [True], ()]),
+        ("[1, 2.5, [True], ()]", [1, 2.5, [True], ()]),
         ("'a[] \\'b'", "a[] 'b"),
         ("torch.float16", torch.float16),
         ("f16", torch.float16),

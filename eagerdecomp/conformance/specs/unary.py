@@ -146,7 +146,7 @@ SPECS: dict[str, Spec] = {
     "aten.sigmoid.default": _function(reach=(-40.0, 300.0)).but(near=_sigmoid_near),
     "aten.tanh.default": _function(reach=(-300.0, 300.0)),
     **{f"aten.{name}.default": _exactly() for name in _EXACT},
-    **{f"aten.{name}.default": _exactly(fills=("normal", "nonfinite", "special", "nonfinite")) for name in _QUESTIONS},
+    **{f"aten.{name}.default": _exactly(fills=(*_FILLS, *["nonfinite"] * len(_FILLS))) for name in _QUESTIONS},
     **{f"aten.{name}.default": _exactly(dtypes=_REAL) for name in _ROUNDING},
     "aten.bitwise_not.default": _exactly(dtypes=BITS).but(refused=_refused_bits),
     "aten.erf.default": _function(dtypes=_REAL),
