@@ -59,12 +59,12 @@ def _mask(draw: Draw, sizes: Sequence[int], count: int) -> Tensor:
 
 
 #: Indexed dimensions with others between them. The dimensions of the index then come first in the result.
-_APART = ((0, 2), (1, 3), (0, 3), (0, 2, 3), (0, 1, 3), (0, 2, 4), (1, 2, 4), (0, 3, 5))
+_APART = ((0, 2), (1, 3), (0, 3), (1, 3), (0, 2, 3), (2, 4), (0, 1, 3), (0, 2, 4), (1, 2, 4), (0, 3, 5))
 
 
 def _indexed(draw: Draw) -> tuple[list[int], Sequence[int] | None]:
     """Draw the sizes of the indexed tensor, and the dimensions to index; None for any."""
-    if not draw.pick("apart", (False, True, False)):
+    if not draw.flag("apart"):
         return _sizes(draw, 1), None
     dims = draw.pick("dims apart", _APART)
     rank = dims[-1] + 1 + draw.pick("behind", (1, 0) if dims[-1] < 5 else (0,))
