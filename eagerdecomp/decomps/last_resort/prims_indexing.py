@@ -197,7 +197,7 @@ def _spelled_out(self: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor 
             places = aten.nonzero.default(given)
             found += [aten.select.int(places, 1, at) for at in range(given.dim())]
         else:
-            found.append(_long(given))
+            found.append(given)
     return found + [None] * (self.dim() - len(found))
 
 
@@ -214,9 +214,11 @@ class _Indexed:
         self.before = self.dims[0] if adjacent else 0
         self.sizes = list(self_.shape)
         self.given = given
+        check = check and math.prod(self.result) > 0  # eager reads no index for an empty result
         self.places = [self._wrapped(one, self_.size(dim), check) for dim, one in zip(self.dims, given, strict=True)]
 
     def _wrapped(self, index: Tensor, size: int, check: bool) -> Tensor:
+        index = _long(index)
         if check:
             check_range(index, size, -size)
         return aten.where.self(aten.lt.Scalar(index, 0), aten.add.Scalar(index, size), index)  # type: ignore[no-any-return]
@@ -265,7 +267,8 @@ class _Indexed:
     def _indices(self) -> list[Tensor]:
         """Return the indices as operands of ATen's iterator, which broadcasts them to one shape."""
         shape = [*[1] * self.before, *self.shape, *[1] * (len(self.others) - self.before)]
-        return [aten.reshape.default(aten.expand.default(one, self.shape), shape) for one in self.given]
+        # int32 becomes int64 after the expansion. The strides that count are those of the copy.
+        return [aten.reshape.default(_long(aten.expand.default(one, self.shape)), shape) for one in self.given]
 
     def back(self, rows: Tensor) -> Tensor:
         """Invert `rows`."""

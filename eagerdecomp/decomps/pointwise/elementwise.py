@@ -213,7 +213,9 @@ def _sgn(self: Tensor) -> Any:
 
 @rule("aten.exp2.default", recorded=True)
 def _exp2(self: Tensor) -> Any:
-    dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.get_default_dtype()
+    if self.dtype.is_complex:  # a complex power of an infinity is NaN, and so is a complex product with one
+        return aten.exp.default(aten.view_as_complex.default(aten.mul.Tensor(aten.view_as_real.default(self), math.log(2))))
+    dtype = self.dtype if self.dtype.is_floating_point else torch.get_default_dtype()
     # Not `pow.Scalar`, which returns contiguous results for any strides of the exponent.
     return aten.pow.Tensor_Tensor(aten.full.default([], 2.0, dtype=dtype, device=self.device), self)
 
