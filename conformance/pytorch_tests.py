@@ -312,20 +312,16 @@ def _run_file(file: str, setting: _Setting, done: set[str], emit: Callable[[Row]
             warnings.simplefilter("default")
             return compare(left[number], file, lanes, report)
 
-    suspects = []
     results = done_in_processes(list(left), work, setting.workers, setting.limit)
     for count, (number, found) in enumerate(results, 1):
         if isinstance(found, Lost):
             found = _lost_row(file, left[number], found)
-        if found.status in ("not counted", "mode"):
-            emit(found)
-        else:
-            suspects.append((left[number], found))
+        if found.status not in ("not counted", "mode"):
+            found = _alone(left[number], found, lanes, setting.limit)
             bad += 1
-        progress.step(count, f"{bad} to run again  {file}")
+        emit(found)
+        progress.step(count, f"{bad} run again  {file}")
     progress.close()
-    for test, row in suspects:
-        emit(_alone(test, row, lanes, setting.limit))
 
 
 def _lost_row(file: str, test: Job, lost: Lost) -> Row:

@@ -194,12 +194,12 @@ def done_in_processes(
             for worker in workers:
                 if worker.job is None and left:
                     worker.send(left.pop())
-            ready = wait([worker.connection for worker in workers if worker.job is not None], timeout=_TICK)
+            wait([worker.connection for worker in workers if worker.job is not None], timeout=_TICK)
             for worker in workers:
                 job = worker.job
                 if job is None:
                     continue
-                if worker.connection in ready:
+                if worker.connection.poll():  # asked again: the caller may have spent time on the last result
                     result = _result(worker)
                 elif worker.idle_for() > patience:
                     result = Lost("hang", f"no end after {patience:.0f} s", worker.page.read(), worker.last_words())
