@@ -18,7 +18,7 @@ from eagerdecomp.eager.generators import drawing_from, takes_generator
 from eagerdecomp.eager.promotion import HALF, can_cast, in_type, wide_type
 from eagerdecomp.eager.strides import broadcast_shapes, inverse, memory_order
 from eagerdecomp.eager.verdict import Declined
-from eagerdecomp.rules.link import link_on_call
+from eagerdecomp.rules.link import link_on_call, ops_on_call
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_float
 from eagerdecomp.rules.writeback import check_overlap, write_out
@@ -162,6 +162,11 @@ def _normal_out(mean: Any, std: Any = 1.0, *, generator: torch.Generator | None 
 
 # -- multinomial ----------------------------------------------------------------------------------------------------------
 
+#: Number of classes up to which each sample is compared with all of them: two kernel calls. A search makes six for each bit.
+_COMPARED = 64
+
+(_searchsorted,) = ops_on_call("searchsorted.Tensor")
+
 
 @rule("aten.multinomial.default", effects=takes_generator)
 def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, generator: torch.Generator | None = None) -> Any:
@@ -190,6 +195,8 @@ def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, g
     edges = aten.div.Tensor(edges, aten.unsqueeze.default(aten.select.int(edges, -1, -1), -1))
     level = aten.rand.generator([*rows, num_samples], generator=generator, dtype=wide_float(), device=weights.device)
     # The last cumulative probability is exactly 1, above any level.
+    if classes > _COMPARED:
+        return _searchsorted(edges, level, right=True)
     return aten.sum.dim_IntList(aten.le.Tensor(aten.unsqueeze.default(edges, -2), aten.unsqueeze.default(level, -1)), [-1])
 
 
