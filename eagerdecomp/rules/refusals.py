@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -99,6 +100,7 @@ def typed_kernel(op: OpOverload, kernel: Callable[..., Any], backend: Backend) -
         return kernel
     refused_by = dtype_check(op, backend)
 
+    @functools.wraps(kernel, updated=())  # errors and reports name the kernel
     def run(*args: Any, **kwargs: Any) -> Any:
         found = refused_by(args, kwargs)
         if found is not None and args and _is_empty_size(args[0]):
