@@ -17,7 +17,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.accuracy import NearValues
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.criteria import is_right
-from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, to_cpu
+from eagerdecomp.conformance.memory import CopiedArguments, copy_arguments, in_one_memory, overlapping, to_cpu
 from eagerdecomp.conformance.spec import Call, Fault, Near, Property, Skip, Spec, TestedKernel, tensors_of
 from eagerdecomp.eager.compare import difference, error_text, input_names, is_tie, leaf_difference, written_inputs
 from eagerdecomp.eager.layouts import strides_of_kernel
@@ -50,9 +50,34 @@ def like_eager(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault | None:
     The call is tried again with its dimensions counted from the other end, because kernels often take only one of the two right.
     """
     call = spec.call(draw)
+    call = _placed(draw.pick("memory", ("own", "one", "own", "overlapping", "own", "columns")), kernel.op, call)
     found = compared(kernel, spec, call)
     other = _from_the_other_end(kernel.op, call) if found is None else None
     return found if other is None else compared(kernel, spec, other)
+
+
+def _placed(memory: str, op: OpOverload, call: Call) -> Call:
+    """Return the call with its tensors in other memory: views of one memory as the parts of a model's tensor are, or column-major.
+
+    Views overlap only where the op writes nothing, and the second operand may have the values of the first.
+    """
+    given = list({id(one): one for one in tensors_of(call) if one.layout is torch.strided and whole_memory(one).numel()}.values())
+    given = [one for one in given if one.dtype is given[0].dtype]
+    if memory == "own" or len({one.untyped_storage().data_ptr() for one in given}) < len(given):
+        return call
+    made: list[Tensor] | None = None
+    if memory == "columns":
+        made = [one.mT.contiguous().mT if one.dim() > 1 else one for one in given]
+    elif memory == "one":
+        made = in_one_memory(given) if len(given) > 1 else None
+    elif len(given) > 1 and not facts_of(op).mutated and [one.name for one in facts_of(op).arguments[:2]] in _OPERANDS:
+        made = overlapping(given[0], given[1].shape)
+    placed = dict(zip(map(id, given), made or (), strict=False))
+    args, kwargs = mapped_call(lambda one: placed.get(id(one), one), call.args, call.kwargs)
+    return replace(call, args=args, kwargs=kwargs)
+
+
+_OPERANDS = (["self", "other"], ["self", "mat2"], ["self", "tensor"])
 
 
 def _from_the_other_end(op: OpOverload, call: Call) -> Call | None:
@@ -88,7 +113,10 @@ def keeps_default_dtype(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault |
         found = compared(kernel, spec, call)
     finally:
         torch.set_default_dtype(before)
-    return found and replace(found, message=f"with {dtype} as the default dtype: {found.message}")
+    if found is None:
+        return None
+    # The default dtype is named only if the call is right without it.
+    return compared(kernel, spec, call) or replace(found, message=f"with {dtype} as the default dtype: {found.message}")
 
 
 def _call_of_float32(spec: Spec, draw: Draw) -> Call:

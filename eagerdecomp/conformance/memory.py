@@ -14,7 +14,7 @@ from eagerdecomp.eager.observe import bare, copying, mapped, mapped_call, whole_
 from eagerdecomp.eager.tolerance import bits_of, same_bits
 from eagerdecomp.ops.schema import tensors_in
 
-__all__ = ["CopiedArguments", "fill", "copy_arguments", "to_cpu", "put_back"]
+__all__ = ["CopiedArguments", "fill", "copy_arguments", "in_one_memory", "overlapping", "to_cpu", "put_back"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,29 @@ def copy_arguments(
     tensors = list(tensors_in([*new_args, *new_kwargs.values()]))
     memory = [whole_memory(bare(one)) for one in tensors]
     return CopiedArguments(new_args, new_kwargs, tensors, memory, [one.detach().cpu().clone() for one in memory])
+
+
+def in_one_memory(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return copies of strided tensors of one dtype as views of one memory, one behind the other."""
+    memories = list(map(whole_memory, tensors))
+    memory, made, start = torch.cat(memories), [], 0
+    for one, own in zip(tensors, memories, strict=True):
+        made.append(with_lazy_bits(memory.as_strided(one.shape, one.stride(), start + one.storage_offset()), one))
+        start += len(own)
+    return made
+
+
+def overlapping(one: Tensor, shape: torch.Size) -> list[Tensor] | None:
+    """Return a copy of a tensor, and a view of the copy's memory with this shape; None if there is none.
+
+    The view is the transposed copy, or begins one element later, as in ``x[:-1] - x[1:]``.
+    """
+    memory = torch.cat([whole_memory(one), whole_memory(one)[-1:]])
+    first = with_lazy_bits(memory.as_strided(one.shape, one.stride(), one.storage_offset()), one)
+    if one.dim() > 1 and shape == first.mT.shape:
+        return [first, first.mT]
+    later = memory.as_strided(one.shape, one.stride(), one.storage_offset() + 1)
+    return [first, with_lazy_bits(later, one)] if shape == one.shape and one.numel() else None
 
 
 def _memory_of(storage: torch.UntypedStorage, device: str) -> torch.UntypedStorage:
