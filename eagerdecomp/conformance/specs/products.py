@@ -57,27 +57,30 @@ def _matrices(draw: Draw, batch: Sequence[int]) -> tuple[Tensor, Tensor, bool]:
     dtype = draw.pick("dtype", _DTYPES)
     rows, contracted, columns = draw.pick("rows", _SIDES), draw.pick("contracted", _CONTRACTED), draw.pick("columns", _SIDES)
     count = math.prod(batch) or 1
-    itself = draw.pick("itself", (False,) * 9 + (True,))  # both operands are the same tensor
-    if itself:
+    pair = draw.pick("pair", ("any",) * 7 + ("itself", "with its transpose", "row with columns"))  # the last as `Linear` at batch 1
+    if pair in ("itself", "with its transpose"):
         rows = contracted = columns = min(rows, 33)
+    elif pair == "row with columns":
+        rows, contracted = 1, columns
     if count <= 2 and draw.pick("large", (False,) * 39 + (True,)):  # several blocks in every direction
         rows, contracted, columns = draw.pick("large.sizes", ((200, 200, 200), (260, 40, 270), (193, 300, 7)))
-        itself = itself and rows == contracted
-        return _pair(draw, dtype, [*batch, rows, contracted], [*batch, contracted, columns], itself)
+        return _pair(draw, dtype, [*batch, rows, contracted], [*batch, contracted, columns], "any")
     if contracted > 64:
         rows, columns = min(rows, 17), min(columns, 5)
     if count * rows * columns > 2000:
         rows, columns = min(rows, 33), min(columns, max(3, 2000 // (count * 33)))
-    return _pair(draw, dtype, [*batch, rows, contracted], [*batch, contracted, columns], itself)
+    return _pair(draw, dtype, [*batch, rows, contracted], [*batch, contracted, columns], pair)
 
 
-def _pair(draw: Draw, dtype: torch.dtype, left: Sequence[int], right: Sequence[int], itself: bool) -> tuple[Tensor, Tensor, bool]:
+def _pair(draw: Draw, dtype: torch.dtype, left: Sequence[int], right: Sequence[int], pair: str) -> tuple[Tensor, Tensor, bool]:
     kind = _fill(draw, dtype)
     one = tensor(draw, "left", dtype, left, (kind,))
-    if itself:
+    if pair in ("itself", "with its transpose"):
         one = _conjugated(draw, "left", one)
-        return one, one, kind in _EXACT
+        return one, one if pair == "itself" else one.mT, kind in _EXACT
     other = tensor(draw, "right", dtype, right, (kind,))
+    if pair == "row with columns":
+        other = other.mT.contiguous().mT
     return _conjugated(draw, "left", one), _conjugated(draw, "right", other), kind in _EXACT
 
 

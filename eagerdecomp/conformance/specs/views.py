@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -105,11 +106,16 @@ def _slice(draw: Draw) -> Call:
 def _split(draw: Draw) -> Call:
     made = _tensor(draw, least=1)
     dim = dim_of(draw, "dim", made.dim())
-    left, sizes = made.shape[dim], []
-    for _ in range(draw.pick("parts", (1, 2, 3, 0))):
-        sizes.append(min(left, draw.pick("part", (1, 2, 0, 3, 5))))
-        left -= sizes[-1]
-    sizes.append(left)
+    if draw.flag("equal"):  # as queries, keys and values, or the gates of a recurrent net
+        sizes = [draw.pick("part", (2, 1, 5))] * draw.pick("count", (3, 4, 6))
+        size = [*made.shape[:dim], sum(sizes), *made.shape[dim:][1:]]
+        made = torch.arange(math.prod(size)).reshape(size).to(made.dtype)
+    else:
+        left, sizes = made.shape[dim], []
+        for _ in range(draw.pick("parts", (1, 2, 3, 0))):
+            sizes.append(min(left, draw.pick("part", (1, 2, 0, 3, 5))))
+            left -= sizes[-1]
+        sizes.append(left)
     if draw.flag("default") and dim == 0:
         return Call([made, sizes])
     return Call([made, sizes, dim])
