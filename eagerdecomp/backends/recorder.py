@@ -13,8 +13,8 @@ from eagerdecomp._torch.dynamo import traced_functional
 from eagerdecomp._torch.higher_order import AmbientMode, run_higher_order
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
 from eagerdecomp._torch.tensors import any_fake
-from eagerdecomp.ops.backend import Backend, Kernel
-from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set
+from eagerdecomp.ops.backend import Backend, Kernel, as_backend
+from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.ops.passthrough import is_passthrough_name
 
 __all__ = ["BackendRecorder"]
@@ -100,28 +100,28 @@ class BackendRecorder(AmbientMode):
 
         return run
 
-    def passthrough(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
+    def passthrough(self, op_set: Backend | OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
         """Count the recorded ops outside the set that compute nothing (profiler ranges, metadata queries, collectives).
 
         Args:
-            op_set: the set.
+            op_set: the set, or a backend.
 
         Returns:
             Op -> number of calls.
         """
-        ops = as_op_set(op_set)
+        ops = as_backend(op_set).ops
         return Counter({op: count for op, count in self.ops.items() if op not in ops and _is_passthrough(op)})
 
-    def outside(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
+    def outside(self, op_set: Backend | OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
         """Count the recorded ops that are neither in the set nor passthrough ops.
 
         Args:
-            op_set: the set.
+            op_set: the set, or a backend.
 
         Returns:
             Op -> number of calls; empty if every op was decomposed to the set.
         """
-        ops = as_op_set(op_set)
+        ops = as_backend(op_set).ops
         return Counter({op: count for op, count in self.ops.items() if op not in ops and not _is_passthrough(op)})
 
 

@@ -248,7 +248,7 @@ def aten_ops() -> list[OpOverload]:
 def minimal_opset(
     ops: Iterable[OpLike] | None = None,
     *,
-    base: OpSet | None = None,
+    base: Backend | OpSet | None = None,
     rules: Iterable[Rule] = (),
     last_resort: bool = False,
 ) -> SmallSet:
@@ -258,7 +258,7 @@ def minimal_opset(
 
     Args:
         ops: the ops to decompose; default: all ops that eager calls in torch's operator database.
-        base: the ops that the backend has anyway; default: `infra`.
+        base: a backend, or the ops that it has anyway; default: `infra`.
         rules: your own rules, as for `plan`. If a rule could not be run on any recorded call, the result contains its op.
         last_resort: also use the rules that express Core ATen by fewer kernels, with many calls for each op. They are run again for
             every recorded call, which takes minutes. The set `tiny` was found in this way for all ops.
@@ -276,9 +276,9 @@ def minimal_opset(
         >>> found.ops
         ('aten.add.Tensor', 'aten.mul.Tensor', 'aten.sigmoid.default', 'aten.sub.Tensor')
     """
-    held = infra() if base is None else base
+    backend = as_backend(infra() if base is None else base)
     user = index_rules(rules)
-    planner = planner_of(as_backend(held), user.values())
+    planner = planner_of(backend, user.values())
     seen, _ = with_rules(_with_small_rules(load_calls, _small_rules(planner) if last_resort else ()), user.values())
     routes = Routes(planner, seen)
     if ops is None:
@@ -286,7 +286,7 @@ def minimal_opset(
     else:
         wanted = [str(op) for op in resolve_ops(ops)]
     graph = routes.graph(wanted)
-    free = {op for op in graph if is_passthrough_name(op)} | {str(op) for op in held}
+    free = {op for op in graph if is_passthrough_name(op)} | {str(op) for op in backend.ops}
     # A prim decomposes into its eager implementation, which is mostly the op that called the prim. Leave these cycles out.
     clauses = {
         op: tuple(tuple(way for way in call if not any(called.startswith("prims.") for called in way)) for call in calls)

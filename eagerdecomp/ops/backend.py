@@ -28,7 +28,7 @@ CompileHook = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Sequ
 
 @dataclass(frozen=True, eq=False)
 class Backend:
-    """A backend: the ops that it supports, and its kernels. Functions that take an op set also take a backend.
+    """A backend: the ops that it supports, and its kernels. What takes `supported_ops` takes a backend; elsewhere pass its `ops`.
 
     Args:
         name: a name for messages and tables.

@@ -235,10 +235,7 @@ def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
                 )
         raise ArgumentTypeError(f"an op set is an iterable of operators, not one operator: write [{_spelled(ops)}]")
     if not isinstance(ops, Iterable):
-        raise ArgumentTypeError(
-            f"an op set must be an OpSet, or an iterable of operators and names, not {ops!r}. To use Core ATen, pass core_aten(), "
-            "with the parentheses"
-        )
+        raise ArgumentTypeError(f"an op set must be an OpSet, or an iterable of operators and names, not {ops!r}{_cure(ops)}")
     return OpSet(ops)
 
 
@@ -252,7 +249,7 @@ def resolve_ops(ops: Iterable[OpLike]) -> list[OpOverload]:
     if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
         raise ArgumentTypeError(f"expected an iterable of operators, not one operator: write [{_spelled(ops)}]")
     if not isinstance(ops, Iterable):
-        raise ArgumentTypeError(f"expected an iterable of operators or of names such as 'aten.add.Tensor', not {ops!r}")
+        raise ArgumentTypeError(f"expected an iterable of operators or of names such as 'aten.add.Tensor', not {ops!r}{_cure(ops)}")
     found: list[OpOverload] = []
     unknown: list[str] = []
     for op in ops:
@@ -269,6 +266,13 @@ def resolve_ops(ops: Iterable[OpLike]) -> list[OpOverload]:
     if unknown:
         raise OpSetError("\n".join(map(_unknown, dict.fromkeys(unknown))))
     return found
+
+
+def _cure(given: object) -> str:
+    """Return what to pass in the place of a function such as `core_aten`, or of a backend; "" for other values."""
+    if callable(given):
+        return ". To use Core ATen, pass core_aten(), with the parentheses"
+    return ". To use the ops of a backend, pass backend.ops" if isinstance(getattr(given, "ops", None), OpSet) else ""
 
 
 def _spelled(op: OpLike) -> str:

@@ -281,7 +281,7 @@ def test_the_minimal_opset_gives_routes_to_the_requested_ops() -> None:
     assert set(found.ops) != set(found.necessary)
     for spare in found.ops:
         left = ed.infra() | [op for op in found.ops if op != spare]
-        assert ed.minimal_opset(["aten.silu", "aten.silu_backward", "aten.hardswish", "aten.mul"], base=left).ops
+        assert ed.minimal_opset(["aten.silu", "aten.silu_backward", "aten.hardswish", "aten.mul"], base=ed.Backend("", left)).ops
 
 
 @pytest.mark.full
