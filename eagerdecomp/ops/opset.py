@@ -301,12 +301,14 @@ def _named(name: str) -> list[OpOverload]:
 
 def _unknown(given: str) -> str:
     known = {name.replace("::", ".", 1) for name in op_names()}
-    known |= {name.rpartition(".")[0] if name.count(".") > 1 else name for name in known}
+    packets = {name.rpartition(".")[0] if name.count(".") > 1 else name for name in known}
     namespace, rest = _dotted(given)
     if namespace == "torch" or (namespace and not rest):  # a function of torch, or an op without its namespace
         namespace, rest = "aten", given.strip().rpartition(".")[2]
-    dotted = f"{namespace}.{rest}"
-    close = difflib.get_close_matches(dotted, sorted(known), n=3)
+    packet, _, typed = rest.partition(".")
+    same = sorted(name for name in packets if typed and (name if typed == "default" else f"{name}.{typed}") in known)
+    close = [f"{name}.{typed}" for name in difflib.get_close_matches(f"{namespace}.{packet}", same, n=3)]
+    close = close or difflib.get_close_matches(f"{namespace}.{rest}", sorted(known | packets), n=3)
     hint = f"Did you mean {', '.join(close)}?" if close else "Names look like 'aten.add.Tensor'; `eagerdecomp plan` lists them."
     return f"torch {torch.__version__} has no operator {given!r}. {hint}"
 
