@@ -168,7 +168,7 @@ class Backend:
 def _dtypes_of(name: str, dtypes: Iterable[torch.dtype]) -> frozenset[torch.dtype]:
     given = tuple(dtypes) if isinstance(dtypes, Iterable) else ()
     if not given or not all(isinstance(one, torch.dtype) for one in given):
-        raise ArgumentTypeError(f"backend {name!r}: dtypes must be dtypes such as {{torch.float32, torch.int64}}, not {dtypes!r}")
+        raise ArgumentTypeError(f"backend {name!r}: dtypes must be a list of dtypes, such as [torch.float32], not {dtypes!r}")
     return frozenset(given)
 
 
