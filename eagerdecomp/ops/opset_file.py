@@ -28,7 +28,7 @@ def op_set_from(spec: str, option: str = "--ops") -> OpSet:
         return named()
     path = Path(spec)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # with or without a byte order mark
     except FileNotFoundError:
         known = ", ".join(NAMED_SETS)
         if _is_op(spec):

@@ -204,7 +204,7 @@ def test_a_set_is_included_by_name(name: str) -> None:
 
 def test_a_file_is_read_and_names_the_set(tmp_path: Path) -> None:
     file = tmp_path / "mine.txt"
-    file.write_text("aten.add.Tensor\n", encoding="utf-8")
+    file.write_text("aten.add.Tensor\n", encoding="utf-8-sig")  # with a byte order mark
     ops = op_set_from(str(file))
     assert list(ops) == [aten.add.Tensor]
     assert "mine.txt" in repr(ops)
