@@ -21,7 +21,8 @@ __all__ = ["dtype_check", "refused_by_predicate", "refused_dtype", "refused_for_
 
 def refused_by_predicate(op: OpOverload, when: Callable[..., bool], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return which call a predicate refused, and where the predicate is defined."""
-    return f"{describe_call(op, args, kwargs)}: its predicate {place_of(when)} refuses it"
+    how = "returned None: return True or False" if when(*args, **kwargs) is None else "refuses it"
+    return f"{describe_call(op, args, kwargs)}: its predicate {place_of(when)} {how}"
 
 
 def refused_for_dtype(op: OpOverload, dtype: torch.dtype, backend: Backend, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
