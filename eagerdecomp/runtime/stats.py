@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from eagerdecomp.errors import ops_line, plan_command
+from eagerdecomp.errors import OpSetError, ops_line, plan_command
 from eagerdecomp.host.terminal import columns, fitted
+from eagerdecomp.ops.opset import OpLike, resolve_ops
 
 __all__ = ["HOST_RANDOM", "OTHER_NUMBERS", "OpStats", "Stats", "count_by_packet", "gap_lines"]
 
@@ -128,8 +130,13 @@ class Stats(Mapping[str, OpStats]):
         counts = {name: number for name, one in self.ops.items() if (number := getattr(one, count))}
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
-    def __getitem__(self, op: object) -> OpStats:
-        return self.ops[str(op)]
+    def __getitem__(self, op: OpLike) -> OpStats:
+        """Return the counts of one op, given by name or as an overload. A packet has the sum of its overloads."""
+        names = [str(op)] if str(op) in self.ops else map(str, resolve_ops([op]))
+        found = [self.ops[name] for name in names if name in self.ops]
+        if not found:
+            raise OpSetError(f"{op} was not called. List the ops that were: list(stats)")
+        return functools.reduce(OpStats.__add__, found)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.ops)
