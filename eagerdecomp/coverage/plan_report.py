@@ -15,6 +15,7 @@ from eagerdecomp.coverage.routes import Route
 from eagerdecomp.errors import ArgumentError, FileError, OpSetError, ops_line
 from eagerdecomp.host.html import first_names
 from eagerdecomp.host.terminal import columns, fitted
+from eagerdecomp.ops.opset import OpLike, resolve_ops
 
 __all__ = ["PlanComparison", "Plan", "REQUIREMENTS", "plan_text"]
 
@@ -93,12 +94,17 @@ class Plan:
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
 
-    def __getitem__(self, op: object) -> OpPlan:
-        """Return the plan of one op, given by name or as an overload."""
-        found = next((one for one in self.ops if one.op == str(op)), None)
-        if found is None:
+    def __getitem__(self, op: OpLike) -> OpPlan:
+        """Return the plan of one op, given by name, as an overload, or as a packet that has one overload in the plan."""
+        found = [one for one in self.ops if one.op == str(op)]
+        if not found:
+            meant = set(map(str, resolve_ops([op])))
+            found = [one for one in self.ops if one.op in meant]
+        if not found:
             raise OpSetError(f"{op} is not in the plan of {self.subject}. List the plan's ops: [one.op for one in plan.ops]")
-        return found
+        if len(found) > 1:
+            raise OpSetError(f"{op} is {len(found)} ops of the plan. Name one of {', '.join(one.op for one in found)}")
+        return found[0]
 
     def with_status(self, *statuses: str) -> tuple[OpPlan, ...]:
         """Return the ops that have one of these statuses.
