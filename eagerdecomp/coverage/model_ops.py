@@ -152,7 +152,8 @@ def model_calls(
         observed,
     ):
         progress(0.0, "building the model")
-        step, runs = _step_of(factory(), gradients)
+        made = factory()
+        step, runs = _step_of(made, gradients)
         found.making, observed.counts = observed.counts, Counter()
         new_notes: list[str] = []
         for number in range(1, runs + 1):
@@ -167,7 +168,7 @@ def model_calls(
             if not ended or (number > 1 and observed.kinds == before):
                 break
     found.notes += new_notes
-    if runs < _RUNS:
+    if runs < _RUNS and isinstance(made[0], torch.nn.Module):  # a function may have its loss inside
         found.notes.append(
             "the model was planned forward and backward, without a loss and an optimizer, which call more ops: return a function "
             "that runs a training step to plan those"
@@ -207,9 +208,10 @@ def _step_of(made: Any, gradients: _Gradients) -> tuple[Callable[[], None], int]
     if callable(made) and not isinstance(made, torch.nn.Module):
         step: Callable[[], None] = made
         return step, _RUNS
+    shown = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
     raise ArgumentError(
-        f"the model function returned {type(made).__name__}. Return a module and its inputs, `return model, (x,)`, or a function "
-        "without arguments that runs a step"
+        f"the model function returned {shown}. Return a module or a function and the tuple of its inputs, `return model, (x, y)`, "
+        "or a function without arguments that runs a step"
     )
 
 

@@ -86,13 +86,13 @@ def test_ops_of_the_construction_are_reported_and_not_required() -> None:
     made = ed.plan(CORE - ["aten.uniform_"] - ["aten.rand"], model=lambda: (torch.nn.Linear(3, 3), torch.ones(2, 3)))
     uniform = made["aten.uniform_.default"]
     assert (uniform.calls, uniform.making, uniform.required) == (0, 2, False)
-    assert made["aten.addmm.default"].required
-    assert "aten.uniform_.default (building the model)" in str(made)
+    assert made["aten.addmm"].required
+    assert all(text in str(made) for text in ("aten.uniform_.default (building the model)", "without a loss and an optimizer"))
     small = ed.plan(ed.infra() | ["aten.mul.Tensor"], model=lambda: (lambda x: x * 2, torch.randn(3)))
     assert small["aten.randn.default"].status == "missing"
     assert small.unmet("closed") == ""
     assert "ops without a route that no step calls (aten.randn.default)" in str(small)
-    assert "nothing is missing" not in str(small)
+    assert all(text not in str(small) for text in ("nothing is missing", "without a loss"))  # a function may have its loss inside
     assert "no step of the model lacks a kernel; what has no route only builds the model (1 ops, see the note)" in str(small)
 
 
