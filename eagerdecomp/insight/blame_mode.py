@@ -19,6 +19,7 @@ from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.dispatcher.composites import CompositeMode
 from eagerdecomp.eager.compare import Difference
 from eagerdecomp.eager.observe import Caught
+from eagerdecomp.errors import ArgumentTypeError
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import ForwardLines, Line, UserLines, places_in_words
@@ -79,6 +80,7 @@ def blame(
     Raises:
         OpSetError: for an unknown op name.
         RuleError: for two rules for one op.
+        ArgumentTypeError: if `fn` is not a function.
         UnsupportedOpError: for a call without a route, unless `on_unsupported` is ``"fallback"``.
 
     An error of `fn` is raised too. If a difference was found before it, it is in `BlameReport.error` instead.
@@ -94,6 +96,10 @@ def blame(
         >>> report.found[0].culprit.kind, report.found[0].culprit.op
         ('kernel', 'aten.sigmoid.default')
     """
+    if not callable(fn):
+        raise ArgumentTypeError(
+            f"blame takes a function without arguments, as in blame(lambda: f(x), ops), not {type(fn).__name__}"
+        )
     watch = BlameMode(supported_ops, rules=rules, every=every, on_unsupported=on_unsupported, reproducers=reproducers)
     with Caught() as caught, watch.watching():
         fn()
