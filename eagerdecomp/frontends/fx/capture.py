@@ -17,7 +17,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
 from eagerdecomp._torch.sizes import SymbolicSizes
 from eagerdecomp._torch.tensors import FakeTensorMode
-from eagerdecomp.errors import ArgumentError, TraceError
+from eagerdecomp.errors import ArgumentError, ArgumentTypeError, TraceError
 from eagerdecomp.frontends.fx.graph_module import Trace, input_text
 from eagerdecomp.frontends.fx.names import argument_names, names_held, safe
 from eagerdecomp.frontends.fx.recorder import GraphRecorder
@@ -72,6 +72,7 @@ def trace(
         ArgumentError: by the returned function, if `symbolic` names no tensor or dimension.
         OpSetError: for an unknown op name, or an op that cannot be kept.
         RuleError: for two rules for one op.
+        ArgumentTypeError: if `fn` is neither a function nor a module.
         UnsupportedOpError: for a call without a route.
 
     Examples:
@@ -85,6 +86,8 @@ def trace(
     def traced(*args: Any, **kwargs: Any) -> torch.fx.GraphModule:
         return _Capture(fn, args, kwargs, symbolic or {}).run(as_backend(supported_ops, keep=named), rules, named)
 
+    if not callable(fn):
+        raise ArgumentTypeError(f"trace takes a function or module, as in trace(f, ops)(x), not {type(fn).__name__}")
     named = resolve_ops(keep)
 
     return traced
