@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin, call_at_key, has_kernel
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, same_storage
 from eagerdecomp.dispatcher.composite_gradient import CompositeGradient, SavedCall
 from eagerdecomp.eager.generators import states_of
-from eagerdecomp.errors import OpSetError
+from eagerdecomp.errors import ArgumentTypeError, OpSetError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, core_aten, resolve_ops
@@ -164,6 +164,10 @@ class CompositeMode(AmbientMode):
     def __init__(self) -> None:
         super().__init__()
         self._entrances = _Entrances()
+
+    def __reduce__(self) -> NoReturn:
+        words = "holds compiled functions of this process and cannot be copied or pickled. Make a new one from the same arguments"
+        raise ArgumentTypeError(f"{type(self).__name__} {words}")
 
     def __enter__(self) -> Self:
         before, user = modes_entered(), object()
