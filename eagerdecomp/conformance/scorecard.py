@@ -5,6 +5,7 @@ The JSON of a scorecard is an object with these fields:
 - ``format``: 1. It is incremented when a field changes its meaning; other formats are refused.
 - ``backend``, ``torch``, ``eagerdecomp``, ``date`` (UTC, ISO 8601), ``seconds``: what was scored, with which versions, and when.
 - ``quick``: whether only few inputs were tried. Two cards are comparable if it is equal in both.
+- ``own``: how many ops run a kernel of the backend's own, in Python or of its device; the others run torch's. Null if unknown.
 - ``counts``: for each section of `SECTIONS`, how many names are ``good``, and ``of`` how many. The numbers of a dashboard.
 - ``kernels``, ``overloads``, ``opinfos``, ``models``: the sections, each an object of names. The value of a name is an object with
   its ``state`` and, if there is more to say, a ``detail``. A key of ``SECTIONS[section].states`` is a state.
@@ -127,6 +128,7 @@ class Scorecard:
     sections: Mapping[str, Mapping[str, Result]]
     next_kernels: tuple[tuple[str, int], ...] = ()
     history: tuple[Mapping[str, Any], ...] = ()
+    own: int | None = None
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -137,8 +139,8 @@ class Scorecard:
         }
 
     @property
-    def written(self) -> int:
-        """The number of kernels that the backend has."""
+    def supported(self) -> int:
+        """The number of ops of the backend, with kernels of its own or torch's."""
         return sum(one.state != "absent" for one in self.sections["kernels"].values())
 
     def after(self, old: Scorecard) -> tuple[Mapping[str, Any], ...]:
@@ -163,7 +165,7 @@ class Scorecard:
 
     def to_json(self) -> str:
         """Return the card as JSON text, a line per name, which `from_json` reads."""
-        facts = ("backend", "torch", "eagerdecomp", "date", "quick", "seconds")
+        facts = ("backend", "torch", "eagerdecomp", "date", "quick", "seconds", "own")
         rows = {name: {key: _row(one) for key, one in found.items()} for name, found in self.sections.items()}
         kernels = [{"op": op, "enables": enables} for op, enables in self.next_kernels]
         fields: dict[str, Any] = {"format": FORMAT, **{name: getattr(self, name) for name in facts}, "counts": self.counts}
@@ -194,6 +196,7 @@ class Scorecard:
                 sections=sections,
                 next_kernels=tuple((str(row["op"]), int(row["enables"])) for row in data["next_kernels"]),
                 history=tuple(_entry(row) for row in data["history"]),
+                own=None if data.get("own") is None else int(data["own"]),
             )
             unknown = [f"{name} has the state {one.state!r}" for name in SECTIONS for one in _unknown(name, sections[name])]
             if unknown or card.counts != data["counts"]:
@@ -217,7 +220,8 @@ class Scorecard:
         yield f"# Scorecard of {one_line(self.backend)}"
         yield ""
         yield f"{self.date}, torch {self.torch}, eagerdecomp {self.eagerdecomp}, {how}, {duration_text(self.seconds)}."
-        yield f"{counted(self.written, 'kernel')} written."
+        own = "" if self.own is None else f", {self.own} of them with a kernel of the backend's own; the others run torch's"
+        yield f"{counted(self.supported, 'op')} in the set{own}."
         yield ""
         yield "| date | " + " | ".join(section.title for section in SECTIONS.values()) + " |"
         yield "|---" * (1 + len(SECTIONS)) + "|"

@@ -134,6 +134,7 @@ def score(
         round(time.monotonic() - started, 1),
         sections,
         tuple((one.op, len(one.enables)) for one in planned.next_kernels),
+        own=len(backend.ops if device_of(backend) != "cpu" else backend.kernels),
     )
 
 
