@@ -128,7 +128,7 @@ class TestedKernel:
         if isinstance(caught.error, EagerDecompError):
             raise caught.error
         if not claimed:
-            raise Skip("not claimed")
+            raise Skip("the backend does not claim it: a predicate or its dtypes refuse the call")
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,12 @@ from eagerdecomp.conformance.trial import (
 )
 from eagerdecomp.conformance.workers import Beat, Lost, asked, cores, done_in_processes, survives
 from eagerdecomp.eager.observe import Strides
-from eagerdecomp.errors import ArgumentError, OpSetError
+from eagerdecomp.errors import ArgumentError, ArgumentTypeError, OpSetError
+from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.call_text import call_text, tensor_text
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, resolve_ops
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.verify.reproducer import Named, call_script, named_backend
 
 __all__ = ["PROFILES", "Profile", "check_again", "check_call", "kernel_of", "run_conformance", "spec_of"]
@@ -195,14 +197,27 @@ def check_call(
         exact: whether the results must be the true values, rounded once, as for sums of small integers.
 
     Returns:
-        the fault, with its kind and message; None if the kernel is right, or if eager or the backend does not support the call.
+        the fault, with its kind and message; None if the kernel is right. Also None, with a warning, if the backend or eager does
+        not support the call, so that nothing was compared.
+
+    Raises:
+        OpSetError: if the op is not in the backend's set.
+        ArgumentError: if the op has no such arguments.
     """
     overload = resolve_ops([op])[0]
+    if overload not in backend.ops:
+        raise OpSetError(f"{overload} is not in the set of {backend.name}, so it has no kernel. For a decomposed op, use blame")
+    if not isinstance(args, (list, tuple)):
+        raise ArgumentTypeError(f"args must be a list or tuple of positional arguments, such as (x,), not a {type(args).__name__}")
+    names = [argument.name for argument in facts_of(overload).arguments]
+    if len(args) > len(names) or not {*names} >= {*(kwargs or ())}:
+        raise ArgumentError(f"the call does not fit the schema {overload._schema}")
     spec = spec_of(overload) or Spec(lambda draw: Call(args, kwargs or {}))
     with torch.no_grad(), reached(backend):
         try:
             return compared(kernel_of(backend, overload), spec, Call(args, kwargs or {}, exact))
-        except Skip:
+        except Skip as skip:
+            warn_caller(f"check_call compared nothing for {overload}: {skip}")
             return None
 
 

@@ -115,7 +115,7 @@ class Trial:
     @property
     def failing_dtypes(self) -> tuple[str, ...]:
         """Dtypes with which every call had a fault, if calls with others had none."""
-        return tuple(sorted(map(str, self.failed - self.passed))) if self.passed else ()
+        return tuple(sorted(map(str, self.failed - self.passed))) if self.passed - self.failed else ()
 
     @property
     def varied(self) -> tuple[str, ...]:

@@ -266,5 +266,4 @@ def test_markdown_fits_a_comment() -> None:
     assert len(text) < 65_536
     assert "wrong too, and left out here for want of space: " in text
     assert text.count("<details>") == text.count("</details>") > 3
-    brief = example_report(*(wrong_verdict(name) for name in _MANY))
-    assert "for want of room" not in report_markdown(brief)
+    assert "for want of room" not in report_markdown(example_report(*(wrong_verdict(name) for name in _MANY)))

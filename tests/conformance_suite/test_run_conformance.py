@@ -173,6 +173,12 @@ def test_one_call_and_one_case_are_checked_again() -> None:
     wrong = backend(exp=lambda x: torch.exp(x) * 1.001)
     assert check_call(wrong, "aten.exp.default", [torch.ones(2)]).kind == "values"
     assert check_call(backend(exp=torch.exp), "aten.exp.default", [torch.ones(2)]) is None
+    narrow = ed.Backend("narrow", ed.core_aten(), {"aten.exp.default": torch.exp}, dtypes=[torch.float32])
+    with pytest.warns(UserWarning, match="compared nothing .* its dtypes refuse"):
+        assert check_call(narrow, "aten.exp", [torch.ones(2).double()]) is None
+    for op, args in (("silu", [torch.ones(2)]), ("exp", torch.ones(2)), ("exp", [torch.ones(2)] * 2)):
+        with pytest.raises((ed.OpSetError, ed.ArgumentError)):
+            check_call(wrong, f"aten.{op}.default", args)
     assert check_again(wrong, "aten.exp.default", "values", [0]).kind == "values"
     assert check_again(backend(exp=torch.exp), "aten.exp.default", "values", [0]) is None
 
