@@ -6,6 +6,7 @@
 - `routes`: the `Route` class, what one op decomposes into.
 - `next_kernels`: which kernels to write next.
 - `model_ops`: the ops that a model calls.
+- `model_kernels`: which of the proposed kernels its calls need.
 - `dry_run`: run rules on fake tensors to find the kernels that a call reaches.
 - `example_runs`: count the kernel calls of examples.
 - `user_rules`, `record_rule`: the ops that rules without recorded data call.

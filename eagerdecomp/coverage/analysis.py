@@ -10,6 +10,7 @@ from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_called, op_named, op_names, overload, torch_release
 from eagerdecomp.coverage.example_runs import kernels_of_runs
+from eagerdecomp.coverage.model_kernels import ModelKernels
 from eagerdecomp.coverage.model_ops import ModelCalls, model_calls
 from eagerdecomp.coverage.next_kernels import SmallSet, choose_kernels, fewest_kernels, kernels_used, smallest_set
 from eagerdecomp.coverage.op_plan import OpPlan
@@ -123,9 +124,12 @@ def plan(
     choice = choose_kernels(clauses, closed, dense, kernels, rank, may)
     progress(0.85, "choosing all missing kernels")
     to_close = fewest_kernels(clauses, closed, wanted, rank, may, [kernel.op for kernel in choice.kernels])
-    to_close = _with_rest(to_close, called, wanted, lambda more: planner_of(as_backend(backend.ops | more), user.values()), may)
-    used = kernels_used(clauses, closed, to_close, wanted)
-    planned = tuple(replace(one, needs=used.get(one.op, ())) if one.op in wanted else one for one in planned)
+    needs = kernels_used(clauses, closed, to_close, wanted)
+    if called.calls:
+        others = open_ops - wanted - refused
+        fitting = ModelKernels(called, wanted, others, lambda more: planner_of(as_backend(backend.ops | more), user.values()), may)
+        to_close, needs = fitting.fit(to_close, needs)
+    planned = tuple(replace(one, needs=needs.get(one.op, ())) for one in planned)
     progress(0.95, "choosing all missing kernels of gradients")
     for_gradients = fewest_kernels(clauses, closed, wanted | in_gradients, rank, may, to_close)
     progress(1.0, "")
@@ -150,25 +154,6 @@ def plan(
         ),
         time.perf_counter() - started,
     )
-
-
-def _with_rest(
-    kernels: tuple[str, ...],
-    called: ModelCalls,
-    wanted: Iterable[str],
-    planner_with: Callable[[list[str]], Planner],
-    may: Callable[[str], bool],
-) -> tuple[str, ...]:
-    """Add the kernels that a model's own calls still lack. `kernels` were chosen for recorded calls, which may differ."""
-    if not called.calls:
-        return kernels
-    for last in (False, False, True):
-        ends = called.ends(planner_with(list(kernels)), wanted)
-        if not ends:
-            break
-        lacking = {end for found in ends.values() for end in found if may(end)} - {*kernels}
-        kernels = (*kernels, *sorted(lacking if lacking and not last else ends))
-    return kernels
 
 
 def _of_making(planned: Iterable[OpPlan]) -> tuple[str, ...]:

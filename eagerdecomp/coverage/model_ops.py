@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,16 +49,10 @@ class ModelCalls:
     notes: list[str] = field(default_factory=list)
     stopped: str = ""
 
-    def ends(self, planner: Planner, ops: Iterable[str]) -> dict[str, set[str]]:
-        """Return op -> the ops at which its calls without a route end, for calls tried with another planner."""
+    def routes_with(self, planner: Planner, ops: Iterable[str]) -> Iterator[tuple[str, Route | None]]:
+        """Yield the ops, each with the route of each of its calls, for calls tried with another planner."""
         rehearsal = Rehearsal(planner)
-        found: dict[str, set[str]] = {}
-        for op in ops:
-            for call in self.calls.get(op, ()):
-                route = rehearsal.route(*call)
-                if route is not None and route.missing:
-                    found.setdefault(op, set()).update(route.missing)
-        return found
+        yield from ((op, rehearsal.route(*call)) for op in ops for call in self.calls.get(op, ()))
 
 
 class _Gradients:

@@ -67,14 +67,7 @@ def test_a_step_calls_what_three_eager_steps_call(factory: Any) -> None:
 @pytest.mark.full
 def test_a_step_runs_three_times_at_most() -> None:
     runs = []
-
-    def factory() -> Callable[[], None]:
-        def step() -> None:
-            runs.append(torch.ones(len(runs) + 1) * 2)
-
-        return step
-
-    ed.plan(CORE, model=factory)
+    ed.plan(CORE, model=lambda: lambda: runs.append(torch.ones(len(runs) + 1) * 2))
     assert len(runs) == 3
     runs.clear()
     ed.plan(CORE, model=lambda: lambda: runs.append(torch.ones(3) * 2))
@@ -94,18 +87,14 @@ def test_ops_of_the_construction_are_reported_and_not_required() -> None:
     assert "ops without a route that no step calls (aten.randn.default)" in str(small)
     assert all(text not in str(small) for text in ("nothing is missing", "without a loss"))  # a function may have its loss inside
     assert "no step of the model lacks a kernel; what has no route only builds the model (1 ops, see the note)" in str(small)
+    sine = [ed.plan(ed.infra() | more, model=lambda: (torch.sin, torch.empty(3).sin_())) for more in ([], ["aten.sin"])]
+    assert sine[0].counts_after == sine[1].counts == {"supported": 2, "closed": 1}
 
 
 def test_an_error_of_the_models_step_propagates() -> None:
-    def failing() -> Callable[[], None]:
-        def step() -> None:
-            raise KeyError("no such batch")
-
-        return step
-
     reported = r"the model fails on fake tensors, which have shapes and no values: KeyError: 'no such batch' \(.*model_ops.py:\d+\)"
     with pytest.raises(ed.ArgumentError, match=reported):
-        ed.plan(CORE, model=failing)
+        ed.plan(CORE, model=lambda: lambda: {}["no such batch"])
 
 
 @pytest.mark.parametrize("net", [torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.BatchNorm1d(2, affine=False))])
