@@ -12,7 +12,7 @@ from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_called, op_name
 from eagerdecomp.coverage.example_runs import kernels_of_runs
 from eagerdecomp.coverage.model_kernels import ModelKernels
 from eagerdecomp.coverage.model_ops import ModelCalls, model_calls
-from eagerdecomp.coverage.next_kernels import SmallSet, choose_kernels, fewest_kernels, kernels_used, smallest_set
+from eagerdecomp.coverage.next_kernels import SmallSet, choose_kernels, fewest_kernels, kernels_used, order_kernels, smallest_set
 from eagerdecomp.coverage.op_plan import OpPlan
 from eagerdecomp.coverage.outside import outside
 from eagerdecomp.coverage.plan_report import Plan
@@ -129,17 +129,21 @@ def plan(
         others = open_ops - wanted - refused
         fitting = ModelKernels(called, wanted, others, lambda more: planner_of(as_backend(backend.ops | more), user.values()), may)
         to_close, needs = fitting.fit(to_close, needs)
+    next_kernels = choice.kernels
+    if not {kernel.op for kernel in next_kernels} <= {*to_close}:
+        next_kernels = order_kernels({op: needed for op, needed in needs.items() if op in dense}, to_close[:kernels])
+        to_close = tuple(dict.fromkeys([*(kernel.op for kernel in next_kernels), *to_close]))
     planned = tuple(replace(one, needs=needs.get(one.op, ())) for one in planned)
     progress(0.95, "choosing all missing kernels of gradients")
-    for_gradients = fewest_kernels(clauses, closed, wanted | in_gradients, rank, may, to_close)
+    for_gradients = fewest_kernels(clauses, closed, in_gradients, rank, may, to_close)
     progress(1.0, "")
     return Plan(
         repr(backend),
         subject,
         torch_release(),
         planned,
-        choice.kernels,
-        choice.bound,
+        next_kernels,
+        max(choice.bound, sum(len(kernel.enables) for kernel in next_kernels)),
         to_close,
         for_gradients,
         called.stopped,

@@ -35,15 +35,18 @@ class ModelKernels:
     def fit(
         self, kernels: tuple[str, ...], by_samples: Mapping[str, tuple[str, ...]]
     ) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-        """Return the kernels with those that the calls lack, and those that each op needs.
+        """Return kernels none of which can be left out, and those that each op needs.
 
         Args:
-            kernels: the kernels to start with.
+            kernels: the kernels to start with. The last one is the first to be left out.
             by_samples: the kernels that ops need by their recorded calls, for calls that depend on data and cannot be tried.
         """
-        kernels, uses, ends = self._with_missing(kernels)
-        by_calls = {op: tuple(one for one in kernels if one in uses[op]) for op in uses if op not in ends}
-        return kernels, {op: needed for op, needed in by_samples.items() if op not in uses} | by_calls
+        kernels, uses, _ = self._with_missing(kernels)
+        needs = {op: needed for op, needed in by_samples.items() if op not in uses}
+        required = {op: used for op, used in uses.items() if op in self.required}
+        kernels = self._without_spare(kernels, required, {kernel for needed in needs.values() for kernel in needed})
+        kernels, uses, ends = self._with_missing(kernels)  # passes may drop calls of a kernel that a rule needs
+        return kernels, needs | {op: tuple(one for one in kernels if one in uses[op]) for op in uses if op not in ends}
 
     def _with_missing(self, kernels: tuple[str, ...]) -> tuple[tuple[str, ...], _Uses, _Uses]:
         """Add the kernels that the calls lack. Return the kernels, those that each op uses, and the ops at which others end."""
@@ -69,3 +72,17 @@ class ModelKernels:
                 if route.missing:
                     ends.setdefault(op, set()).update(route.missing)
         return {op: used for op, used in uses.items() if op not in untried}, ends
+
+    def _without_spare(self, kernels: tuple[str, ...], uses: _Uses, held: Collection[str]) -> tuple[str, ...]:
+        """Leave out each kernel without which no call loses its route. Only the ops that use it are tried again."""
+        for kernel in reversed([one for one in kernels if one not in held]):
+            fewer = tuple(one for one in kernels if one != kernel)
+            users = sorted((op for op, used in uses.items() if kernel in used), key=lambda op: (op != kernel, op))
+            again: _Uses = {}
+            for op, route in self.called.routes_with(self.planner_with(fewer), users):
+                if route is None or route.missing:
+                    break
+                again.setdefault(op, set()).update(route.kernels)
+            else:
+                kernels, uses = fewer, {**uses, **again}
+        return kernels

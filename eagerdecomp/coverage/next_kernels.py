@@ -23,6 +23,7 @@ __all__ = [
     "choose_kernels",
     "fewest_kernels",
     "kernels_used",
+    "order_kernels",
     "rank_kernels",
     "smallest_set",
 ]
@@ -190,6 +191,11 @@ def fewest_kernels(
         if graph.holds(targets):
             spare.add(op)
     return (*first, *sorted(enabled.keys() - spare, key=lambda op: (-enabled[op], op)))
+
+
+def order_kernels(needs: Mapping[str, Iterable[str]], kernels: Collection[str]) -> tuple[KernelToWrite, ...]:
+    """Sort kernels by the number of ops that each enables, the most first, from the kernels that each op needs."""
+    return _in_order(Closure({op: [[dict.fromkeys(needed, 1)]] for op, needed in needs.items()}), kernels, frozenset(needs))
 
 
 def kernels_used(

@@ -67,7 +67,8 @@ class Plan:
         next_kernels: the kernels to write next, the one that enables the most ops first. An op that needs several kernels is
             listed at one of them.
         bound: no choice of as many kernels enables more ops than this.
-        to_close: kernels that close every op with the status ``missing`` or ``partly``. `next_kernels` come first.
+        to_close: kernels that close every op with the status ``missing`` or ``partly``. `next_kernels` come first. For a
+            model, none of them can be left out.
         for_gradients: kernels that also close every gradient. `to_close` comes first.
         stopped: why the plan does not cover the whole model; "" if it does.
         notes: what the plan does not know.

@@ -91,6 +91,17 @@ def test_ops_of_the_construction_are_reported_and_not_required() -> None:
     assert sine[0].counts_after == sine[1].counts == {"supported": 2, "closed": 1}
 
 
+@pytest.mark.full
+def test_a_plan_of_a_model_proposes_no_kernel_that_can_be_left_out() -> None:
+    """The recorded calls of `tanh_backward` are complex too, and need `_conj_physical`."""
+    x = torch.ones(2, 2, requires_grad=True)
+    base, model = ed.infra() | ["aten.as_strided"], lambda: (lambda x: torch.tanh(x @ x) + torch.bmm(x[None], x[None]), x)
+    made = ed.plan(base, model=model)
+    assert [kernel.op for kernel in made.next_kernels] == [*made.to_close]
+    assert made.counts_after == ed.plan(base | [*made.to_close], model=model).counts
+    assert all(ed.plan(base | {*made.to_close} - {spare}, model=model).failing("closed") for spare in made.to_close)
+
+
 def test_an_error_of_the_models_step_propagates() -> None:
     reported = r"the model fails on fake tensors, which have shapes and no values: KeyError: 'no such batch' \(.*model_ops.py:\d+\)"
     with pytest.raises(ed.ArgumentError, match=reported):
