@@ -62,12 +62,13 @@ def _placed(memory: str, op: OpOverload, call: Call) -> Call:
     Views overlap only where the op writes nothing, and the second operand may have the values of the first.
     """
     given = list({id(one): one for one in tensors_of(call) if one.layout is torch.strided and whole_memory(one).numel()}.values())
-    given = [one for one in given if one.dtype is given[0].dtype]
+    given = [one for one in given if memory == "columns" or one.dtype is given[0].dtype]
     if memory == "own" or len({one.untyped_storage().data_ptr() for one in given}) < len(given):
         return call
     made: list[Tensor] | None = None
     if memory == "columns":
-        made = [one.mT.contiguous().mT if one.dim() > 1 else one for one in given]
+        whole = [one.dim() > 1 and one.is_contiguous() and one.numel() == whole_memory(one).numel() for one in given]
+        made = [one.mT.contiguous().mT if all_of_it else one for one, all_of_it in zip(given, whole, strict=True)]
     elif memory == "one":
         made = in_one_memory(given) if len(given) > 1 else None
     elif len(given) > 1 and not facts_of(op).mutated and [one.name for one in facts_of(op).arguments[:2]] in _OPERANDS:
