@@ -33,6 +33,7 @@ __all__ = [
     "cast_like",
     "broken",
     "normal",
+    "one_memory",
     "overload",
     "positive",
     "read_contiguous",
@@ -227,6 +228,12 @@ def column_major(c: BoundCall) -> Any:
 
     right = c.eager()
     return turned(right) if isinstance(right, Tensor) else tuple(turned(one) for one in right)
+
+
+def one_memory(one: Any, other: Any) -> bool:
+    """Return whether two tensors are different views of one storage."""
+    tensors = isinstance(one, Tensor) and isinstance(other, Tensor)
+    return tensors and one is not other and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() != 0
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------------

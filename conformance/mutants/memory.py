@@ -150,6 +150,10 @@ MUTANTS: tuple[Mutant, ...] = (
       lambda c: c.eager().movedim(-1, 0) if c.self.dim() > 2 else c.eager(), lambda: call(normal(2, 3, 4))),
     broken("split_with_sizes", "copies", "view",
       lambda c: [one.clone() for one in c.eager()] if len(c.split_sizes) > 2 else c.eager(), lambda: call(normal(6), [1, 2, 3])),
+    broken("split_with_sizes", "the fifth of equal parts is the fourth", "size",
+      lambda c: [*(parts := c.eager())[:4], parts[3], *parts[5:]] if len(c.split_sizes) > 4 and len({*c.split_sizes}) == 1
+        else c.eager(),
+      lambda: call(normal(10), [2] * 5)),
     broken("split_with_sizes", "sizes with a smaller sum are accepted", "errors",
       lambda c: c.eager() if not c.self.dim() or sum(c.split_sizes) >= c.self.shape[c.dim] or min(c.split_sizes) < 0
         else c.eager(self=c.self.narrow(c.dim, 0, sum(c.split_sizes))),
