@@ -42,6 +42,7 @@ ELSEWHERE = {
     "conformance/devices.py:reached": "a device that is broken",
     "conformance/kernel_folders.py:backend_of_file": "a damaged file: tests/conformance_suite/test_kernel_folders.py",
     "conformance/suite.py:check_again": "a reproducer of another version of the library",
+    "conformance/suite.py:check_call": "tests/conformance_suite/test_run_conformance.py",
     "conformance/test_kernels.py:_backend": "pytest's options: tests/conformance_suite",
     "cli/arguments/record.py:_bytes": "argparse's own error: eagerdecomp record --save-limit x",
     "cli/arguments/record.py:_number": "argparse's own error: tests/recording/test_differences.py",
