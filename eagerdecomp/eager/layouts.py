@@ -166,7 +166,8 @@ def _as_empty_like(position: int) -> Wanted:
 
     def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
         given = args[position]
-        return None if keep_strides(args) or result.dim() != given.dim() else like_strides(given)  # a loss may be reduced
+        # A loss may be reduced, and an operand of the kernel may be broadcast.
+        return None if keep_strides(args) or result.shape != given.shape else like_strides(given)
 
     return wanted
 
@@ -385,6 +386,7 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
     (as_operands(3, promotes=False), "where.self"),
     (as_operands_at(1), "polygamma"),
     (as_operands_at(1, 0), "threshold_backward leaky_relu_backward"),
+    (as_operands_at(2, 1), "soft_margin_loss_backward"),
     (_as_binomial, "binomial"),
     # Kernels that write to `empty_like` of an operand, or to a copy of its memory.
     (
@@ -392,10 +394,7 @@ _FIRST_RESULT: tuple[tuple[Wanted, str], ...] = (
         "nan_to_num deg2rad rad2deg hardtanh flip put _prelu_kernel binary_cross_entropy huber_loss log_sigmoid_backward "
         "fill.Tensor glu_jvp _conj_physical",
     ),
-    (
-        _as_empty_like(1),
-        "binary_cross_entropy_backward binary_cross_entropy_with_logits nll_loss2d_backward soft_margin_loss_backward",
-    ),
+    (_as_empty_like(1), "binary_cross_entropy_backward binary_cross_entropy_with_logits nll_loss2d_backward"),
     (_as_copied, "select_scatter slice_scatter"),
     # Kernels that always allocate a contiguous result.
     (
