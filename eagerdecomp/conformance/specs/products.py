@@ -64,7 +64,8 @@ def _matrices(draw: Draw, batch: Sequence[int]) -> tuple[Tensor, Tensor, bool]:
         rows, contracted = 1, columns
     if count <= 2 and draw.pick("large", (False,) * 39 + (True,)):  # several blocks in every direction
         rows, contracted, columns = draw.pick("large.sizes", ((200, 200, 200), (260, 40, 270), (193, 300, 7)))
-        return _pair(draw, dtype, [*batch, rows, contracted], [*batch, contracted, columns], "any")
+        pair = pair if rows == contracted == columns else "any"
+        return _pair(draw, dtype, [*batch, rows, contracted], [*batch, contracted, columns], pair)
     if contracted > 64:
         rows, columns = min(rows, 17), min(columns, 5)
     if count * rows * columns > 2000:
