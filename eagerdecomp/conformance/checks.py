@@ -62,11 +62,11 @@ def _placed(memory: str, op: OpOverload, call: Call) -> Call:
     Views overlap only where the op writes nothing, and the second operand may have the values of the first. Only operands of
     pointwise ops become column-major: some other kernels of eager's own ignore strides (`mkldnn_rnn_layer`).
     """
+    if memory == "own" or (memory == "columns" and torch.Tag.pointwise not in op.tags):
+        return call
     given = list({id(one): one for one in tensors_of(call) if one.layout is torch.strided and whole_memory(one).numel()}.values())
     given = [one for one in given if memory == "columns" or one.dtype is given[0].dtype]
-    if memory == "columns" and torch.Tag.pointwise not in op.tags:
-        return call
-    if memory == "own" or len({one.untyped_storage().data_ptr() for one in given}) < len(given):
+    if len({one.untyped_storage().data_ptr() for one in given}) < len(given):
         return call
     made: list[Tensor] | None = None
     if memory == "columns":
