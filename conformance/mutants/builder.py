@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.ops.opset import resolve_ops
 
 __all__ = [
@@ -232,8 +233,7 @@ def column_major(c: BoundCall) -> Any:
 
 def one_memory(one: Any, other: Any) -> bool:
     """Return whether two tensors are different views of one storage."""
-    tensors = isinstance(one, Tensor) and isinstance(other, Tensor)
-    return tensors and one is not other and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() != 0
+    return isinstance(one, Tensor) and isinstance(other, Tensor) and one is not other and same_storage(one, other)
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------------
