@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -152,24 +153,33 @@ def own_device_types() -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+#: Kernels that `registered` removed last. torch frees a removed kernel at once, though a thread that has looked it up may still
+#: wait for the GIL, and would then call freed memory. 4,096 take 3 MB, and 80 ms to remove.
+_removed: deque[Any] = deque(maxlen=4096)
+
+
 def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Callable[[], None]:
     """Register kernels for an op by dispatch key, and return a function that removes them.
 
-    The kernels override fallthrough registrations.
+    The kernels override fallthrough registrations. Other threads may call the op meanwhile.
 
     Raises:
         RuntimeError: if Python code has registered a kernel, other than a fallthrough, for the op at one of these keys.
     """
     library: Any = torch.library.Library(op.namespace, "IMPL")  # type: ignore[no-untyped-call]
 
+    computed: list[Any] = []
+
     def undo() -> None:
         close_library(library)
         forget_dispatch(op)
+        _removed.extend(computed)
 
     try:
         for key, kernel in kernels.items():
             with overriding_silently():
                 library.impl(op, kernel, key, allow_override=falls_through(op, key))
+            computed.append(torch.library.get_kernel(op, key))
     except BaseException:
         undo()
         raise

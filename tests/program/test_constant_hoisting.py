@@ -207,20 +207,14 @@ def test_values_cached_in_inference_mode_work_outside_and_vice_versa(warm_in_inf
 
 def test_threads_share_cached_values() -> None:
     mode = warm(lambda: indices(torch.rand(4, 3)))
-    failures: list[Any] = []
 
     def work(number: int) -> None:
-        try:
-            with mode:
-                for turn in range(60):
-                    x = torch.rand(2 + (turn * number) % 9, 3)
-                    got = torch.diag_embed(x)
-                    assert torch.equal(got.diagonal(dim1=-2, dim2=-1), x)
-        except AssertionError as failure:
-            failures.append(failure)
+        with mode:
+            for turn in range(60):
+                x = torch.rand(2 + (turn * number) % 9, 3)
+                assert torch.equal(torch.diag_embed(x).diagonal(dim1=-2, dim2=-1), x)
 
     together(*(functools.partial(work, number) for number in range(1, 5)))
-    assert not failures
 
 
 def test_calls_that_read_no_data_run_once() -> None:
@@ -235,14 +229,7 @@ def test_large_values_are_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_program_that_resizes_a_tensor_reads_its_sizes_in_order() -> None:
-    resizing = program(
-        [S[0]],
-        [
-            call(None, aten.resize_.default, S[0], [2, 6]),
-            *INDEXED.calls,
-        ],
-        S[5],
-    )
+    resizing = program([S[0]], [call(None, aten.resize_.default, S[0], [2, 6]), *INDEXED.calls], S[5])
     run, _ = compiled(resizing, torch.zeros(2, 3))
     x = torch.zeros(2, 3)
     assert run(x).shape == (2, 6)
