@@ -459,7 +459,7 @@ class UnsupportedOpError(EagerDecompError):
         """Return lines about every gap found so far, and the command that finds the others."""
         lines = [f"  ops without a route so far ({len(self.gaps)}): {', '.join(self.gaps)}"] if len(self.gaps) > 1 else []
         if self.additions:
-            lines.append(f"  line to paste: {ops_line(self.additions)}")
+            lines.append(f"  line to paste, once you have the kernels: {ops_line(self.additions)}")
         return [*lines, f"  find every op without a route in a model: {plan_command()}"]
 
 

@@ -106,7 +106,7 @@ class Explanation:
 
 
 #: How the lines of an error begin that have code or a command to paste.
-_TO_PASTE = ("line to paste:", "find every op", "see its rules:")
+_TO_PASTE = ("line to paste", "find every op", "see its rules:")
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:

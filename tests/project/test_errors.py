@@ -42,7 +42,7 @@ def test_a_mode_lists_the_gaps_of_earlier_calls_too_and_its_line_opens_them_all(
     error = caught.value
     assert error.gaps == ("aten.silu.default", "aten.sigmoid.default", "aten.cos.default")
     assert error.additions == ("aten.sigmoid.default", "aten.cos.default")  # silu closes by sigmoid
-    (line,) = re.findall(r"line to paste: (.*)", str(error))
+    (line,) = re.findall(r"line to paste, once you have the kernels: (.*)", str(error))
     with ed.EagerDecompMode(eval(line, {"ops": ops})):
         for call in calls:
             call(x)
