@@ -23,6 +23,7 @@ class NoRoute(Exception):
         op: the op of the call.
         attempts: the rules that were tried: for each the reason why it failed, or the failed search of an op that it called.
         refused: for an op of the set: the call, and why its kernel does not run it; else "".
+        after_predicate: whether a predicate refused the call itself, which `Entry.declined` counts.
         remembered: whether later calls with the same facts raise this error without a search.
         kernels_to_add: alternatives that would each give the call a route; None until an error has listed them.
     """
@@ -32,6 +33,7 @@ class NoRoute(Exception):
         self.op = op
         self.attempts = attempts
         self.refused = refused
+        self.after_predicate = False
         self.remembered = False
         self.kernels_to_add: tuple[tuple[str, ...], ...] | None = None
 

@@ -179,7 +179,7 @@ class Engine:
             raise unsupported_error(
                 self.planner, entry.op, args, kwargs, failure, may_fall_back=self.may_fall_back, seen=self._gaps
             )
-        entry.fell_back += 1
+        entry.count_fallback(after_predicate=failure.after_predicate)
         if self.on_no_route is not None:
             self.on_no_route(entry, args, kwargs, failure)
         if entry.op not in self._warned:

@@ -47,7 +47,7 @@ class Entry:
     __slots__ = (
         *("_handler", "on_sparse", "bypassed", "calls", "data_read", "decision", "declined", "direct", "fell_back"),
         *("host_random", "last_miss", "lists", "makes_tensors", "misses", "of_user", "op", "other_numbers", "routeless", "run"),
-        *("seen", "shapes_only", "sparse", "sparse_linked", "why_bypassed", "wrappers"),
+        *("missed", "seen", "shapes_only", "sparse", "sparse_linked", "why_bypassed", "wrappers"),
     )
 
     def __init__(self, op: OpOverload, decision: Decision, *, of_user: bool) -> None:
@@ -72,6 +72,7 @@ class Entry:
         self.makes_tensors = False
         self.data_read: dict[int, int] = {}  # thread -> index of the last call that read data
         self.seen: dict[int, int] = {}  # thread -> index of the call that was last counted, so that no call counts twice
+        self.missed: dict[int, int] = {}  # thread -> index of the last call that was recorded
         self.why_bypassed = ""
         self.last_miss: tuple[OpPrograms, Any] | None = None
         self.routeless = False  # no call of the op has a route, so an error is raised before anything runs
@@ -101,16 +102,28 @@ class Entry:
     def count_miss(self, table: OpPrograms, key: Any) -> None:
         """Count the current call as recorded under the current key of `table`."""
         self.last_miss = (table, key)
-        if self._first_of_call():
+        thread = threading.get_ident()
+        if self.seen.get(thread) != self.calls:
+            self.seen[thread] = self.missed[thread] = self.calls
             self.misses += 1
 
     def count_bypass(self, why: str) -> None:
         """Count the current call as one that ran its rule without a program, for the reason `why`."""
         self.why_bypassed = why
         thread = threading.get_ident()
-        if self.seen.get(thread) != self.calls:  # `_first_of_call`, without its frame: some rules read many tensors
+        if self.seen.get(thread) != self.calls:
             self.seen[thread] = self.calls
             self.bypassed += 1
+
+    def count_fallback(self, *, after_predicate: bool) -> None:
+        """Count the current call as run natively, and as nothing else: its rules were counted before they failed."""
+        self.fell_back += 1
+        self.declined -= after_predicate
+        thread = threading.get_ident()
+        if self.missed.get(thread) == self.calls:
+            self.misses -= 1
+        elif self.seen.get(thread) == self.calls:
+            self.bypassed -= 1
 
     def count_read(self, why: str) -> None:
         """Count the current call as one that ran its rule without a program, because the rule read data."""
@@ -120,12 +133,6 @@ class Entry:
     def has_read_data(self) -> bool:
         """Return whether the current call has read data, so that its outcome says nothing of other calls."""
         return self.data_read.get(threading.get_ident()) == self.calls
-
-    def _first_of_call(self) -> bool:
-        thread = threading.get_ident()
-        first = self.seen.get(thread) != self.calls
-        self.seen[thread] = self.calls
-        return first
 
     def stats(self) -> OpStats:
         """Return the counts as an immutable value."""
@@ -139,7 +146,7 @@ class Entry:
             misses=self.misses,
             bypassed=self.bypassed,
             fell_back=self.fell_back,
-            why_bypassed=self.why_bypassed,
+            why_bypassed=self.why_bypassed if self.bypassed else "",
             host_random=self.host_random,
             other_numbers=self.other_numbers,
             shapes_only=self.shapes_only,

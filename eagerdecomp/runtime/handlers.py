@@ -58,7 +58,9 @@ def guarded_kernel(entry: Entry, op: OpOverload, kernel: Kernel, decision: Decis
         except NoRoute as failure:
             # A linked rule passes on the failure of an op that it calls.
             attempts = failure.attempts if failure.op is op else ((decision.rules[0], "", failure.without_frames()),)
-            raise NoRoute(op, attempts, refused_by_predicate(op, when, args, kwargs)) from None
+            refused = NoRoute(op, attempts, refused_by_predicate(op, when, args, kwargs))
+            refused.after_predicate = op is entry.op
+            raise refused from None
 
     return handler
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.functional import gelu, silu
 
 import eagerdecomp as ed
 from eagerdecomp.runtime.stats import OpStats, Stats, table
 
 aten = torch.ops.aten
+CORE = ed.core_aten()
 
 ADD = OpStats(calls=120, direct=120)
 GELU = OpStats(calls=7, decomposed=7, hits=5, misses=2)
@@ -67,8 +70,7 @@ def test_the_table_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch
 
 
 def test_stats_are_a_mapping_by_name_and_by_overload() -> None:
-    assert STATS["aten.gelu.default"] is GELU
-    assert STATS[aten.gelu.default] is GELU
+    assert STATS["aten.gelu.default"] is STATS[aten.gelu.default] is GELU
     assert "aten.gelu.default" in STATS
     assert "aten.silu.default" not in STATS
     assert STATS.get("aten.silu.default") is None
@@ -92,7 +94,7 @@ def test_the_total_is_the_sum_of_every_count(ops: list[OpStats]) -> None:
 
 
 def test_a_call_that_a_predicate_refuses_within_a_rule_is_not_a_call_of_the_user() -> None:
-    ops = ed.core_aten() | ["aten.silu.default"]
+    ops = CORE | ["aten.silu.default"]
     for name in ("aten.silu.default", "aten.sigmoid.default"):
         ops = ops.with_predicate(name, lambda x: x.dtype is not torch.float64)
     x = torch.ones(2, dtype=torch.float64)
@@ -101,3 +103,19 @@ def test_a_call_that_a_predicate_refuses_within_a_rule_is_not_a_call_of_the_user
             torch.nn.functional.silu(x)
     counts = mode.stats()["aten.silu"]
     assert (counts.calls, counts.direct, counts.decomposed) == (3, 0, 3)
+
+
+NO_MUL = CORE.with_predicate("aten.mul.Tensor", lambda x, y: False)
+NO_GELU = (ed.infra() | ["aten.gelu"]).with_predicate("aten.gelu.default", lambda x: False)
+DOUBLES = ed.Backend("doubles", CORE, dtypes=[torch.float64])
+
+
+@pytest.mark.filterwarnings("ignore:aten")
+@pytest.mark.parametrize(
+    ("ops", "run"), [(NO_MUL, lambda x: x * x), (NO_MUL, silu), (NO_GELU, gelu), (DOUBLES, silu), (DOUBLES, gelu)]
+)
+def test_a_call_that_fell_back_counts_as_nothing_else(ops: ed.OpSet, run: Callable[[torch.Tensor], object]) -> None:
+    x = torch.ones(3)
+    with ed.EagerDecompMode(ops, on_unsupported="fallback") as mode:
+        run(x), run(x)
+    assert mode.stats().total == OpStats(calls=2, fell_back=2)
