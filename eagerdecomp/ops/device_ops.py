@@ -10,7 +10,7 @@ import torch
 
 from eagerdecomp._torch.dispatcher import device_key, has_fallback, names_with_kernel
 from eagerdecomp._torch.ops import OpOverload, dispatcher_name, dotted, has_tag, overload
-from eagerdecomp.errors import InstallError
+from eagerdecomp.errors import ArgumentError, InstallError
 from eagerdecomp.ops.opset import INFRA_NAMES
 from eagerdecomp.ops.passthrough import is_passthrough_name
 from eagerdecomp.ops.schema import facts_of, out_variant
@@ -126,6 +126,22 @@ def key_of_device(device: Any) -> str:
             "device of your own, import its package first, which calls torch.utils.rename_privateuse1_backend(name)"
         )
     return key
+
+
+def check_device_type(backend: str, device_type: str | None) -> None:
+    """Raise for the device type of a backend that no tensor can have: all calls would run natively.
+
+    It is checked when the backend is used, because a backend may be made before its package renames PrivateUse1.
+
+    Raises:
+        ArgumentError: if torch has no such device type.
+    """
+    if device_type is None or (device_key(device_type) is not None and torch.device(device_type).type == device_type):
+        return
+    raise ArgumentError(
+        f"backend {backend!r}: torch has no device type {device_type!r}. Pass a type without an index, such as 'cuda'. "
+        "For a device of your own, import its package first, which calls torch.utils.rename_privateuse1_backend(name)"
+    )
 
 
 def device_ops(key: str) -> DeviceOps:

@@ -17,6 +17,7 @@ from eagerdecomp.eager.verdict import lacks_workspace, refuse
 from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.device_ops import check_device_type
 from eagerdecomp.ops.opset import OpLike, resolve_ops
 from eagerdecomp.ops.schema import arguments_of, tensors_in, writes_several
 from eagerdecomp.planner.planner import planner_of
@@ -98,6 +99,7 @@ class Engine:
             raise ArgumentTypeError(
                 f"cache must be an eagerdecomp.ProgramCache(), not {cache!r}. Without cache=, modes of equal backends share one"
             )
+        check_device_type(backend.name, backend.device_type)
         user = index_rules(rules)
         parts = (backend.ops, frozenset(backend.kernels.items()), backend.compile, backend.costs, backend.dtypes)
         owner = (*parts, frozenset(user.values()))
