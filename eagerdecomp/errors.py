@@ -436,7 +436,11 @@ class UnsupportedOpError(EagerDecompError):
         else:
             why = "rules would need the same dtypes" if self.refused else "no rule decomposes this call"
             lines.append(f"  routes tried: none, because {why}")
-        return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.op, self.call)}"])
+        return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(self.op, self.call, self._set())}"])
+
+    def _set(self) -> str:
+        """Return what stands for the set in a command. A file of op names has no predicates and no dtypes."""
+        return "MODULE:NAME" if self.refused else "OPS"
 
     def _refused_and_missing(self) -> list[str]:
         """Return the lines that list the refused calls, and the kernels to add."""
@@ -460,7 +464,7 @@ class UnsupportedOpError(EagerDecompError):
         lines = [f"  ops without a route so far ({len(self.gaps)}): {', '.join(self.gaps)}"] if len(self.gaps) > 1 else []
         if self.additions:
             lines.append(f"  line to paste, once you have the kernels: {ops_line(self.additions)}")
-        return [*lines, f"  find every op without a route in a model: {plan_command()}"]
+        return [*lines, f"  find every op without a route in a model: {plan_command(self._set())}"]
 
 
 def ops_line(names: Iterable[str]) -> str:
@@ -468,16 +472,16 @@ def ops_line(names: Iterable[str]) -> str:
     return "ops | {" + ", ".join(f'"{name}"' for name in names) + "}"
 
 
-def explain_command(op: str, call: str = "") -> str:
+def explain_command(op: str, call: str = "", ops: str = "OPS") -> str:
     """Return the command that lists the rules of an op on a set, and what a call becomes, if a shell can take the call's text."""
     arguments = call[len(op) + 1 : -1]
     is_plain = arguments and not set('"$`\\!<').intersection(arguments) and "..." not in arguments
-    return f"eagerdecomp explain {op} --ops {_set_or('OPS')}" + (f' --call "{arguments}"' if is_plain else "")
+    return f"eagerdecomp explain {op} --ops {_set_or(ops)}" + (f' --call "{arguments}"' if is_plain else "")
 
 
 def plan_command(ops: str = "OPS") -> str:
     """Return the command that lists the gaps of a whole model on a set, before it runs."""
-    return f"eagerdecomp plan --model MODULE:FACTORY --ops {ops if ops != 'OPS' else _set_or(ops)} --require closed"
+    return f"eagerdecomp plan --model MODULE:FACTORY --ops {_set_or(ops)} --require closed"
 
 
 class UnsupportedGradientError(UnsupportedOpError):
@@ -538,7 +542,7 @@ class UnsupportedGradientError(UnsupportedOpError):
             "  If no gradient is needed, make the call under torch.no_grad(). With preflight=False, backward() would raise instead."
         )
         first = self.gradient[0]
-        return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(first.op, first.call)}"])
+        return "\n".join([*lines, *self._all_gaps(), f"  see its rules: {explain_command(first.op, first.call, self._set())}"])
 
 
 def _combined(choices: Sequence[Sequence[tuple[str, ...]]]) -> list[tuple[str, ...]]:

@@ -340,4 +340,10 @@ def call_text(
 
 def describe_call(op: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return a call as short text: ``aten.add.Tensor(f32[2, 3], 1, alpha=2)``."""
-    return f"{op}({call_text(args, kwargs, items=8)})"
+    return f"{op}({call_text(args, kwargs, tensor=_with_strides, items=8)})"
+
+
+def _with_strides(tensor: Tensor) -> str:
+    """Return a tensor as text, with strides if it is not contiguous."""
+    dense = tensor.layout is torch.strided and not tensor.is_nested
+    return tensor_text(tensor, strides=dense and not tensor.is_contiguous())
