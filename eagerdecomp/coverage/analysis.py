@@ -19,6 +19,7 @@ from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.coverage.user_rules import with_rules
 from eagerdecomp.decomps import small_ops
+from eagerdecomp.errors import ArgumentError
 from eagerdecomp.host.html import first_names
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, infra, resolve_ops
@@ -82,6 +83,8 @@ def plan(
         >>> made["aten.silu.default"].status, made["aten.tanh.default"].status
         ('closed', 'missing')
     """
+    if type(kernels) is not int or kernels < 0:
+        raise ArgumentError(f"kernels must be an integer from 0 up, not {kernels!r}")
     started = time.perf_counter()
     progress(0.0, "reading recorded calls")
     backend = as_backend(supported_ops)

@@ -35,6 +35,7 @@ from eagerdecomp.planner.rule_calls import load_calls
 from eagerdecomp.rules.error_notes import note_error
 from eagerdecomp.rules.no_route import NoRoute
 from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.user_rules import index_rules
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine
 from eagerdecomp.runtime.entry import Entry
@@ -175,7 +176,7 @@ class Installation(Inspected):
         verify: Verify | None = None,
         on_missing: OnMissing = "error",
     ) -> None:
-        rules = tuple(rules)
+        rules = tuple(index_rules(rules).values())
         self.backend = backend
         self.device_type = device_type
         self._kernels = DeviceKernels(key)

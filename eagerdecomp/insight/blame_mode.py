@@ -27,6 +27,7 @@ from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.user_rules import index_rules
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.verify.findings import Blame, BlameReport, Culprit
 from eagerdecomp.verify.replay import (
@@ -131,7 +132,7 @@ class BlameMode(CompositeMode):
     ) -> None:
         super().__init__()
         backend = as_backend(supported_ops)
-        given, rules = rules, tuple(rules)
+        given, rules = rules, tuple(index_rules(rules).values())
         self._named = named or named_backend(backend, rules, supported_ops, given)
         self._planner = planner_of(backend, rules)
         self._backend = backend

@@ -21,7 +21,7 @@ from eagerdecomp._torch.tensors import desugars_first, lazy_bits_visible
 from eagerdecomp.dispatcher.composites import CompositeMode
 from eagerdecomp.eager.compare import Difference, difference, is_arbitrary, written_inputs
 from eagerdecomp.eager.observe import Caught, Observed, observed
-from eagerdecomp.errors import ArgumentError, UnsupportedOpError
+from eagerdecomp.errors import ArgumentError, ArgumentTypeError, UnsupportedOpError
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines, places_in_words
@@ -30,6 +30,7 @@ from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten
 from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.user_rules import index_rules
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.verify.replay import CopiedCall, Draws, eager, why_not_compared
 
@@ -81,7 +82,11 @@ def compare(
         >>> bool(comparison)
         True
     """
-    rules = tuple(rules)
+    if not callable(fn):
+        raise ArgumentTypeError(
+            f"compare takes a function, as in compare(lambda: model(x), first, second), not {type(fn).__name__}"
+        )
+    rules = tuple(index_rules(rules).values())
     comparing = Comparing(first, second, rules=rules, on_unsupported=on_unsupported)
     state = torch.get_rng_state()
     outputs = []
@@ -133,7 +138,7 @@ class Comparing(CompositeMode):
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         super().__init__()
-        rules = tuple(rules)
+        rules = tuple(index_rules(rules).values())
         self._backends = [_backend_of(one) for one in (first, second)]
         for backend in self._backends:
             if backend is not None and backend.device_type not in (None, "cpu"):

@@ -24,7 +24,7 @@ from eagerdecomp._version import __version__
 from eagerdecomp.eager.compare import is_arbitrary
 from eagerdecomp.eager.observe import copied, leaves_of, mapped_call
 from eagerdecomp.eager.random_numbers import draws_numbers
-from eagerdecomp.errors import ArgumentError
+from eagerdecomp.errors import ArgumentError, ArgumentTypeError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import ForwardLines, UserLines, place_in_words
 from eagerdecomp.ops.call_text import tensor_text, value_text
@@ -140,6 +140,8 @@ class ValueRecorder(AmbientMode):
         options: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        if not isinstance(path, (str, os.PathLike)):
+            raise ArgumentTypeError(f"path must be the path of a folder, not {path!r}")
         for name, given in (("save", save), ("save_modules", save_modules)):
             if isinstance(given, str):
                 raise ArgumentError(f"{name} must be a list of strings, not the string {given!r}. Pass [{given!r}]")

@@ -25,6 +25,7 @@ from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.user_rules import index_rules
 from eagerdecomp.runtime.cache import ProgramCache
 
 __all__ = ["trace"]
@@ -84,11 +85,11 @@ def trace(
     """
 
     def traced(*args: Any, **kwargs: Any) -> torch.fx.GraphModule:
-        return _Capture(fn, args, kwargs, symbolic or {}).run(as_backend(supported_ops, keep=named), rules, named)
+        return _Capture(fn, args, kwargs, symbolic or {}).run(as_backend(supported_ops, keep=named), own, named)
 
     if not callable(fn):
         raise ArgumentTypeError(f"trace takes a function or module, as in trace(f, ops)(x), not {type(fn).__name__}")
-    named = resolve_ops(keep)
+    named, own = resolve_ops(keep), tuple(index_rules(rules).values())
 
     return traced
 
@@ -172,7 +173,7 @@ class _Capture:
             op: functools.partial(self._recorder.note, op, kernel) for op, kernel in backend.kernels.items()
         }
         observed = replace(backend, kernels=kernels, compile=None)
-        mode = _CallerReportingMode(observed, rules=tuple(rules), cache=ProgramCache(), keep=keep)
+        mode = _CallerReportingMode(observed, rules=rules, cache=ProgramCache(), keep=keep)
         mode.recorder = self._recorder
         with ExitStack() as stack:
             stack.callback(self._recorder.give_back_gradients)
