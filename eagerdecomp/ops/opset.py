@@ -307,8 +307,10 @@ def _unknown(given: str) -> str:
         namespace, rest = "aten", given.strip().rpartition(".")[2]
     packet, _, typed = rest.partition(".")
     same = sorted(name for name in packets if typed and (name if typed == "default" else f"{name}.{typed}") in known)
-    close = [f"{name}.{typed}" for name in difflib.get_close_matches(f"{namespace}.{packet}", same, n=3)]
-    close = close or difflib.get_close_matches(f"{namespace}.{rest}", sorted(known | packets), n=3)
+    full = f"{namespace}.{rest}"
+    close = sorted(name for name in known | packets if name.lower() == full.lower() and name != full)
+    close = close or [f"{name}.{typed}" for name in difflib.get_close_matches(f"{namespace}.{packet}", same, n=3)]
+    close = close or difflib.get_close_matches(full, sorted(known | packets), n=3)
     hint = f"Did you mean {', '.join(close)}?" if close else "Names look like 'aten.add.Tensor'; `eagerdecomp plan` lists them."
     return f"torch {torch.__version__} has no operator {given!r}. {hint}"
 
