@@ -54,7 +54,7 @@ class Progress:
         parts = [f"step {done}/{self._total}", text]
         if elapsed > 0 and done:
             rate = done / elapsed
-            parts.append(f"{rate:.1f} steps/s")
+            parts.append(f"{rate:.1f} steps/s" if rate < 100 else f"{rate:,.0f} steps/s")
             parts.append(f"{_short(max(0, self._total - done) / rate)} left")
         return "  ".join(filter(None, parts))
 

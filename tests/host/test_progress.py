@@ -36,13 +36,13 @@ def test_without_a_terminal_lines_are_plain_and_few() -> None:
     stream, clock = io.StringIO(), Clock()
     progress = Progress(1000, stream, clock)
     for done in range(1, 1001):
-        clock.now += 0.5
+        clock.now += 0.0005
         progress.step(done)
     progress.close()
     lines = stream.getvalue().splitlines()
     assert [line.split()[1] for line in lines] == [f"{n}00/1000" for n in range(1, 11)]
     assert "\r" not in stream.getvalue()
-    assert lines[-1].endswith("0 s left")
+    assert lines[-1].endswith("  2,000 steps/s  0 s left")
 
 
 def test_progress_without_a_known_end_is_shown_after_three_seconds() -> None:
