@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -178,7 +179,6 @@ def test_the_command_scores_compares_and_continues(
     said = capsys.readouterr()
     assert "models: 1" in said.err
     assert all(text in said.out for text in ("| 2 of 2 |", "25 ops in the set, 1 of them with a kernel of the backend's own"))
-
     judged: list[str] = []
 
     def interrupted(make: Any, backend: Any) -> Result:
@@ -191,10 +191,12 @@ def test_the_command_scores_compares_and_continues(
         assert main(command) == 130
     assert Path("new.json.part").exists()
     monkeypatch.setattr(scoring, "judge_opinfo", lambda info, backend, quick: judged.append(info.name))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(command) == 1
     assert judged == []  # they are in the file
     assert not Path("new.json.part").exists()
     page = Path("page.md").read_text()
+    assert ("\\" in page, "\\" in capsys.readouterr().out) == (True, False)
     assert "- kernels `aten.mul.Tensor`: right → wrong" in page
     assert "- opinfos `exp`: passes → unsupported" in page
     assert len(json.loads(Path("new.json").read_text())["history"]) == 1
@@ -202,7 +204,6 @@ def test_the_command_scores_compares_and_continues(
 
 @pytest.mark.full
 def test_a_job_that_ends_its_process_is_counted(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
     monkeypatch.setattr(
         scoring, "judge_opinfo", lambda info, backend, quick: os._exit(3) if info.name == "mul" else Result("passes")
     )

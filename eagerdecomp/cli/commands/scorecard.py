@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,9 @@ if TYPE_CHECKING:  # a command imports its modules when it runs
     from eagerdecomp.conformance.scorecard import Scorecard
 
 __all__ = ["COMMAND"]
+
+#: An escaped character of Markdown. A terminal shows the character itself.
+_ESCAPED = re.compile(r"\\([\\`*_<>\[\]|#])")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -61,7 +65,8 @@ def _run(args: argparse.Namespace) -> int:
             change = card.compare(old)
         write_json(card.to_json())
         write_page(card.page(change))
-        shown(args)(card.page(change).rstrip("\n"))
+        page = card.page(change).rstrip("\n")
+        shown(args)(_ESCAPED.sub(r"\1", page) if sys.stdout.isatty() else page)
         if kept is not None:
             kept.unlink()
     if change is not None and change.worse:
