@@ -176,7 +176,8 @@ class Comparison:
         one, other = self.names
         many = len(self.diverging)
         verdict = f"{many} call sites diverge" if many > 1 else "1 call site diverges" if many else "nothing diverges"
-        return f"{verdict} between {one} and {other}: {self.compared} calls compared on the same inputs"
+        calls = "1 call" if self.compared == 1 else f"{self.compared} calls"
+        return f"{verdict} between {one} and {other}: {calls} compared on the same inputs"
 
     def _notes(self) -> Iterator[str]:
         if self.random:

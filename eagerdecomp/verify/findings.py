@@ -140,7 +140,7 @@ def _plain(one: Blame) -> dict[str, Any]:
 def _counts(report: BlameReport) -> Iterator[str]:
     many = f"{len(report.found)} differences" if len(report.found) > 1 else "a difference" if report.found else "no difference"
     if report.compared or report.found:
-        yield f"{many} from eager on {report.op_set}: {report.compared} calls compared"
+        yield f"{many} from eager on {report.op_set}: {report.compared} call{'' if report.compared == 1 else 's'} compared"
     else:
         yield f"nothing was compared with eager on {report.op_set}"
     if report.inside:

@@ -41,6 +41,7 @@ def test_two_right_backends_do_not_diverge() -> None:
         assert found.random > 0
         assert [one.op for one in found.drift] == ["outputs"]
     assert found.drift[0].counts[0] == found.drift[0].values == 9
+    assert "1 call compared" in str(ed.compare(lambda: torch.zeros(2), CORE, "native"))
 
 
 @pytest.mark.full
