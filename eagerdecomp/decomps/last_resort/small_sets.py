@@ -56,6 +56,7 @@ from eagerdecomp.decomps.math.float64 import (
 )
 from eagerdecomp.eager.layouts import iterator_strides, keep_strides
 from eagerdecomp.eager.promotion import HALF, computed_in, floating, in_type
+from eagerdecomp.eager.scalars import cast_operand
 from eagerdecomp.rules.restride import with_eager_strides
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.wide_dtype import has_float64, wide_float, wide_of
@@ -208,35 +209,69 @@ def _remainder(self: Tensor, other: Tensor) -> Any:
     if dtype in HALF:
         left, right = in_type(left, torch.float32), in_type(right, torch.float32)
     rest = aten.fmod.Tensor(left, right)
-    zero = as_number(0, rest)
-    apart = bitwise_xor(aten.gt.Tensor(zero, right), aten.gt.Tensor(zero, rest))
-    moved = bitwise_and(differs(rest, zero), apart)
-    return in_type(aten.where.self(moved, aten.add.Tensor(rest, right), rest), dtype)
+    return in_type(aten.where.self(_points_away(rest, right), aten.add.Tensor(rest, right), rest), dtype)
+
+
+@rule("aten.div.Tensor_mode", recorded=True)
+def _div_mode(self: Tensor, other: Any, *, rounding_mode: str | None) -> Any:
+    """Divide floats as eager does; of integers, divide the least one by -1, at which a kernel may stop the process.
+
+    In float16 and bfloat16, eager rounds each step, unless the divisor is a single number. This it does not round either.
+    """
+    dtype = computed_in([self, other])
+    if rounding_mode is None or dtype is None or not is_real(dtype) or dtype is torch.bool or not isinstance(self, Tensor):
+        return NotImplemented
+    if not dtype.is_floating_point:
+        return _div_of_integers(self, other, dtype, rounding_mode)
+    return _div_of_floats(self, other, dtype=dtype, rounding_mode=rounding_mode)
+
+
+def _floats_divided(self: Tensor, other: Any, *, dtype: torch.dtype, rounding_mode: str) -> Tensor:
+    single = not isinstance(other, Tensor) or other.numel() == 1
+    wide = torch.float32 if dtype in HALF and single else dtype
+    left = in_type(in_type(self, dtype), wide)
+    right = in_type(other, wide) if isinstance(other, Tensor) else as_number(cast_operand(other, wide), self, wide)
+    quotient = aten.div.Tensor(left, right)
+    return in_type(_floor_of(left, right, quotient) if rounding_mode == "floor" else _trunc(quotient), dtype)
+
+
+_div_of_floats = with_eager_strides(_floats_divided, {0: lambda result, self, other, **named: _as_both(result, self, other)})
+
+
+def _div_of_integers(self: Tensor, other: Any, dtype: torch.dtype, rounding_mode: str) -> Any:
+    if dtype not in (torch.int32, torch.int64) or not isinstance(other, Tensor):
+        return NotImplemented if not isinstance(other, int) or other != -1 else neg(in_type(self, dtype))
+    left, right, _ = in_common(self, other)
+    turns = aten.eq.Tensor(right, as_number(-1, right))
+    divided = aten.div.Tensor_mode(left, aten.where.self(turns, as_number(1, right), right), rounding_mode=rounding_mode)
+    return aten.where.self(turns, neg(left), divided)
 
 
 @rule("aten.div.Tensor_mode", recorded=True, source="small")
 @_of_two
-def _div_mode(self: Tensor, other: Tensor, *, rounding_mode: str | None) -> Any:
+def _div_mode_of_integers(self: Tensor, other: Tensor, *, rounding_mode: str | None) -> Any:
     left, right, dtype = in_common(self, other)
     if rounding_mode is None:
         return aten.div.Tensor(self, other)
-    if not is_real(dtype) or dtype is torch.bool:
+    if not is_real(dtype) or dtype is torch.bool or dtype.is_floating_point:
         return NotImplemented
-    if dtype.is_floating_point:
-        if dtype in HALF:
-            left, right = in_type(left, torch.float32), in_type(right, torch.float32)
-        quotient = aten.div.Tensor(left, right)
-        if dtype in HALF and rounding_mode == "trunc":  # of what is rounded
-            quotient = in_type(in_type(quotient, dtype), torch.float32)
-        return in_type(_trunc(quotient) if rounding_mode == "trunc" else _floor_of(left, right, quotient), dtype)
     wide, by = in_type(left, torch.int64), in_type(right, torch.int64)
-    rest = aten.fmod.Tensor(wide, by) if rounding_mode == "trunc" else _remainder(wide, by)
+    rest = aten.fmod.Tensor(wide, by)
     whole = sub(wide, rest)
     # The first quotient is rounded, so some divisors may be left. Their quotient is exact in float64; float32 holds 24 of 64 bits.
     quotient = _quotient(whole, by)
     for _ in range(1 if has_float64() else 3):
         quotient = aten.add.Tensor(quotient, _quotient(sub(whole, aten.mul.Tensor(quotient, by)), by))
+    if rounding_mode == "floor":
+        quotient = sub(quotient, in_type(_points_away(rest, by), torch.int64))
     return in_type(quotient, dtype)
+
+
+def _points_away(rest: Tensor, by: Tensor) -> Tensor:
+    """Return where a remainder is not zero, and has another sign than the divisor."""
+    zero = as_number(0, rest)
+    apart: Tensor = bitwise_and(differs(rest, zero), bitwise_xor(aten.gt.Tensor(zero, by), aten.gt.Tensor(zero, rest)))
+    return apart
 
 
 def _quotient(left: Tensor, right: Tensor) -> Tensor:
@@ -244,12 +279,12 @@ def _quotient(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _floor_of(left: Tensor, right: Tensor, quotient: Tensor) -> Tensor:
-    """Return the floor of a quotient by the same steps as eager's kernel."""
-    zero, one = as_number(0, left), as_number(1, left)
+    """Return the floor of a quotient by the same steps as eager's kernel, which uses no remainder if the quotient overflows."""
+    zero, one, most = as_number(0, left), as_number(1, left), as_number(math.inf, left)
     rest = aten.fmod.Tensor(left, right)
-    divided = aten.div.Tensor(sub(left, rest), right)
-    apart = bitwise_and(differs(rest, zero), bitwise_xor(aten.gt.Tensor(zero, right), aten.gt.Tensor(zero, rest)))
-    divided = aten.where.self(apart, sub(divided, one), divided)
+    overflows = bitwise_and(aten.eq.Tensor(absolute(quotient), most), differs(absolute(left), most))
+    divided = aten.div.Tensor(aten.where.self(overflows, left, sub(left, rest)), right)
+    divided = aten.where.self(_points_away(rest, right), sub(divided, one), divided)
     floored = aten.floor.default(divided)
     floored = aten.where.self(aten.gt.Tensor(sub(divided, floored), as_number(0.5, left)), aten.add.Tensor(floored, one), floored)
     floored = aten.where.self(aten.eq.Tensor(divided, zero), aten.mul.Tensor(quotient, zero), floored)

@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.decomps.math.float64 import as_number
 from eagerdecomp.eager.out_quirks import out_quirks
-from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, floating, in_type, number_like, promoted, widened
+from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, computed_in, floating, in_type, number_like, promoted, widened
 from eagerdecomp.eager.scalars import cast_number, cast_operand, held_number
 from eagerdecomp.eager.strides import broadcast_shapes
 from eagerdecomp.eager.verdict import Declined
@@ -261,29 +261,21 @@ def _sinc(self: Tensor) -> Any:
 _STEPS = frozenset({torch.float64, torch.complex64, torch.complex128})
 
 
-# With a larger factor, a product may leave the range of its dtype.
+# Numbers beyond this are checked: they may be beyond the range of a dtype.
 _LARGE = 2.0**32
 
 
 def _add_product(product: OpOverload, *, divides: bool) -> Callable[..., Any]:
-    """Compute `addcmul` or `addcdiv` with two kernels: the product, then `add` with `value` as its `alpha`.
-
-    Eager multiplies by `value` first. The results differ by at most the product's rounding error; for float16 and bfloat16 they are
-    equal.
-    """
+    """Compute `addcmul` or `addcdiv`. As in eager, `value` multiplies the first factor, since a product without it may overflow."""
 
     def run(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
         dtype = self.dtype
         if tensor1.dtype is dtype is tensor2.dtype and (dtype is torch.float32 or dtype in _STEPS):
-            if value.__class__ is float and -_LARGE <= value <= _LARGE and (dtype is torch.float32 or dtype is torch.float64):
-                returned = aten.add.Tensor(self, product(tensor1, tensor2), alpha=value)
-            elif value.__class__ is int and value == 1:
-                returned = aten.add.Tensor(self, product(tensor1, tensor2))
-            else:
-                value = +held_number(value, dtype)  # of a bool, its number
-                if dtype.is_complex or not abs(value) <= _LARGE:  # there it shows which of both products is made first
-                    tensor1, value = aten.mul.Scalar(tensor1, value), 1
-                returned = aten.add.Tensor(self, product(tensor1, tensor2), alpha=value)
+            if value.__class__ is not int or value != 1:
+                if value.__class__ is not float or not -_LARGE <= value <= _LARGE:
+                    value = +held_number(value, dtype)  # of a bool, its number
+                tensor1 = aten.mul.Scalar(tensor1, value)
+            returned = aten.add.Tensor(self, product(tensor1, tensor2))
         else:
             returned = mixed(self, tensor1, tensor2, value)
         if self.is_contiguous() and self.shape == returned.shape:  # then the result has the strides of `self`
@@ -300,9 +292,7 @@ def _add_product(product: OpOverload, *, divides: bool) -> Callable[..., Any]:
         wide = torch.float32 if result in HALF else result
         value = +held_number(value, wide)  # of a bool, its number
         self, tensor1, tensor2 = (x if x.dtype is wide else aten._to_copy.default(x, dtype=wide) for x in operands)
-        if value != 1 and (wide is not result or wide.is_complex or not abs(value) <= _LARGE):  # there the rounding shows
-            tensor1, value = aten.mul.Scalar(tensor1, value), 1
-        returned = aten.add.Tensor(self, product(tensor1, tensor2), alpha=value)
+        returned = aten.add.Tensor(self, product(tensor1 if value == 1 else aten.mul.Scalar(tensor1, value), tensor2))
         return returned if result is wide else aten._to_copy.default(returned, dtype=result)
 
     return run
@@ -518,15 +508,36 @@ def _add_bools(self: Any, other: Any, *, alpha: Any = 1) -> Any:
     return aten.logical_or.default(sides[0], sides[1] if alpha else aten.logical_xor.default(sides[1], sides[1]))
 
 
+def _rounds_operand(op: OpOverload) -> Callable[..., Any]:
+    """Make a rule for float16 and bfloat16: eager first rounds an operand of another dtype, and torch's table entry does not."""
+
+    def run(self: Any, other: Any) -> Any:
+        dtype = computed_in([self, other])
+        if dtype not in HALF or all(isinstance(one, Tensor) and one.dtype is dtype for one in (self, other)):
+            return NotImplemented
+        like = self if isinstance(self, Tensor) else other
+        numbers = (self, other)
+        return op(*(in_type(x, dtype) if isinstance(x, Tensor) else number_like(like, cast_operand(x, dtype)) for x in numbers))
+
+    return run
+
+
+_POWER = _rounds_operand(op_called("aten.pow.Tensor_Tensor"))
+
+
 @rule("aten.pow.Tensor_Scalar", recorded=True)
 def _pow_by_number(self: Tensor, exponent: Any) -> Any:
-    """Handle two cases that torch's table entry computes differently.
+    """Handle cases that torch's table entry computes differently.
 
     It treats a bool raised to a bool as an integer. It takes roots of float16 for the exponents 0.5 and -0.5; eager does so for all
-    other floating-point dtypes. A root of -inf is NaN, and its power is inf.
+    other floating-point dtypes. A root of -inf is NaN, and its power is inf. Eager multiplies bfloat16 twice for the exponent 3.
     """
-    if self.dtype is torch.float16 and exponent in (0.5, -0.5):
-        return aten.pow.Tensor_Tensor(self, number_like(self, exponent))
+    if self.dtype is torch.bfloat16 and exponent == 3:
+        return aten.mul.Tensor(aten.mul.Tensor(self, self), self)
+    if exponent in (0.5, -0.5) if self.dtype is torch.bfloat16 else exponent in (0, 1, 2, -1, -2):
+        return NotImplemented
+    if self.dtype in HALF:
+        return _POWER(self, exponent)
     if not isinstance(exponent, bool) or self.dtype is not torch.bool:
         return NotImplemented
     return aten.clone.default(self) if exponent else aten.full_like.default(self, True)
@@ -550,6 +561,9 @@ rule("aten.special_xlog1py.default", compute="operands", operands=(0, 1), promot
     _times_log(op_called("aten.log1p.default"))
 )
 rule("aten.lerp.Tensor", recorded=True)(_lerp_by_tensor)
+rule("aten.pow.Scalar", "aten.pow.Tensor_Tensor", recorded=True)(_POWER)
+rule("aten.remainder.Scalar", "aten.remainder.Tensor", recorded=True)(_rounds_operand(op_called("aten.remainder.Tensor")))
+rule("aten.fmod.Scalar", "aten.fmod.Tensor", recorded=True)(_rounds_operand(op_called("aten.fmod.Tensor")))
 rule("aten.nextafter.default", recorded=True)(_nextafter)
 rule("aten.fmax.default", recorded=True)(_skipping_nan(op_called("aten.lt.Tensor"), op_called("aten.maximum.default")))
 rule("aten.fmin.default", recorded=True)(_skipping_nan(op_called("aten.gt.Tensor"), op_called("aten.minimum.default")))

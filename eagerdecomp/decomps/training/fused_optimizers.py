@@ -207,7 +207,8 @@ def _adam(*, decoupled: bool) -> Callable[..., None]:
         ):
             grad = _gradient(grad, param, skip, grad_scale, maximize, weight_decay)
             first = _blend(exp_avg, decay1, grad, 1 - beta1, skip, in_place)
-            second = _blend(exp_avg_sq, decay2, aten.mul.Tensor(grad, grad), 1 - beta2, skip, in_place)
+            # In eager's order: the square of a large gradient may be beyond the dtype's range.
+            second = _blend(exp_avg_sq, decay2, aten.mul.Tensor(aten.mul.Scalar(grad, 1 - beta2), grad), 1, skip, in_place)
             if max_exp_avg_sq is not None:
                 second = _maximum(widened(joined_value(max_exp_avg_sq)), second)
                 _write(max_exp_avg_sq, second, skip)
