@@ -127,6 +127,8 @@ def _alternating(x: TensorExpr, a: TensorExpr, count: int) -> TensorExpr:
 
 def _shares(a: TensorExpr, x: TensorExpr, lengths: _Lengths) -> tuple[TensorExpr, TensorExpr]:
     """Return P and Q for arguments above 0."""
+    most = a.clamp(1.0) * 1000  # here Q is 0 in float64 already, and larger powers would overflow
+    x = choose(x > most, most, x)
     quotient = x / a
     near = (quotient > _LOW) & (quotient < _HIGH)
     half_square = _half_square(x, a, near)
