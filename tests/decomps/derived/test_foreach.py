@@ -124,10 +124,10 @@ def test_small_tensors_together_are_what_each_is_alone(
 
 def test_forty_small_tensors_are_computed_together() -> None:
     lists = [[of_size(3) for _ in range(40)] for _ in range(3)]
-    # A `copy_` for each, two or three lists joined, two kernels, one result split.
+    # A `copy_` for each, two or three lists joined, two or three kernels, one result split.
     assert kernel_calls(lambda: torch._foreach_lerp_(*lists[:2], 0.3)) == 40 + 5
-    assert kernel_calls(lambda: torch._foreach_addcmul_(*lists, 0.3)) == 40 + 6
-    assert kernel_calls(lambda: torch._foreach_addcdiv_(*lists, [0.3] * 40)) == 40 + 6
+    assert kernel_calls(lambda: torch._foreach_addcmul_(*lists, 0.3)) == 40 + 7
+    assert kernel_calls(lambda: torch._foreach_addcdiv_(*lists, [0.3] * 40)) == 40 + 7
     assert kernel_calls(lambda: torch._foreach_mul_(lists[0], lists[1])) == 40 * 2  # joining would take as long
 
 
