@@ -68,6 +68,7 @@ def compare(
         `Comparison.as_dict` returns plain values.
 
     Raises:
+        ArgumentTypeError: if `fn` is not a function.
         ArgumentError: for a backend of a device other than the CPU (use `verify=` there), or for an unknown name of a side.
         RuleError: for two rules for one op.
 

@@ -111,6 +111,7 @@ class ValueRecorder(AmbientMode):
         options: the options of ``eagerdecomp record`` with which it is run.
 
     Raises:
+        ArgumentTypeError: if `path` is no path.
         ArgumentError: for an invalid `save_limit`, or a string where a list is expected.
         FileError: when the recorder is entered, if the folder already holds a run of this rank.
 
