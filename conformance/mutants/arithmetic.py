@@ -60,6 +60,20 @@ def _by_exp_and_log(c: BoundCall) -> Any:
     return (c.self.log() * c.exponent).exp() if c.self.is_floating_point() else c.eager()
 
 
+def _column_of_images(c: BoundCall) -> bool:
+    """Return whether the second operand has one column, and the first one several, both with four dimensions."""
+    return isinstance(c.other, Tensor) and c.self.dim() == c.other.dim() == 4 and c.other.shape[-1] == 1 < c.self.shape[-1]
+
+
+def _without_last_lane(c: BoundCall) -> Any:
+    """Leave the last element of each row as it was, if the rows have whole vectors."""
+    found, operands = c.eager(), (c.self, c.other)
+    alike = isinstance(c.other, Tensor) and c.self.shape == c.other.shape and c.self.dtype is c.other.dtype
+    if alike and all(one.is_contiguous() for one in operands) and c.self.dim() and c.self.shape[-1] in range(16, 1 << 20, 8):
+        found[..., -1] = c.self[..., -1]
+    return found
+
+
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (
     broken("add.Tensor", "ignores alpha", "argument", lambda c: c.eager(alpha=1), lambda: call(normal(3), positive(3), alpha=2)),
@@ -71,6 +85,15 @@ MUTANTS: tuple[Mutant, ...] = (
     broken("add.Tensor", "int64 through float64", "dtype",
       lambda c: c.eager_in(torch.float64) if _ints(c) and c.eager().dtype is torch.int64 else c.eager(),
       lambda: call(tensor(2**53, 5), tensor(1, 2)), "53 bits"),
+    broken("add.Tensor", "int32 and a number through float32", "dtype",
+      lambda c: c.eager_in(torch.float32) if c.self.dtype is torch.int32 and type(c.other) is int else c.eager(),
+      lambda: call(tensor(2**24 + 1, 5, dtype=torch.int32), 2), "24 bits"),
+    broken("add.Tensor", "one column of a four-dimensional operand is read in another order", "argument",
+      lambda c: c.eager(other=c.other.flip(1)) if _column_of_images(c) else c.eager(),
+      lambda: call(normal(2, 3, 4, 5), normal(2, 3, 4, 1))),
+    broken("add.Tensor", "alpha of int16 is at least -1", "argument",
+      lambda c: c.eager(alpha=max(c.alpha, -1)) if c.eager().dtype is torch.int16 else c.eager(),
+      lambda: call(tensor(2, 3, dtype=torch.int16), tensor(3, 4, dtype=torch.int16), alpha=-2)),
     broken("add.Tensor", "bools are added by xor", "dtype",
       lambda c: c.self ^ c.other if c.self.dtype is c.other.dtype is torch.bool else c.eager(),
       lambda: call(bools(4), bools(4)), "1 + 1 in one bit"),
@@ -100,6 +123,8 @@ MUTANTS: tuple[Mutant, ...] = (
     broken("sub.Tensor", "an operand one element later is read as the first", "view",
       lambda c: c.eager(other=c.self) if one_memory(c.self, c.other) and c.self.shape == c.other.shape else c.eager(),
       lambda: call((x := normal(5))[:-1], x[1:]), "x[:-1] - x[1:]"),
+    broken("sub.Tensor", "the last lane of whole vectors is left out", "size", _without_last_lane,
+      lambda: call(normal(16), positive(16)), "rows of 16, 24, ..."),
     broken("sub.Tensor", "bools are accepted", "errors",
       lambda c: c.self ^ c.other if c.self.dtype is c.other.dtype is torch.bool else c.eager(),
       lambda: call(bools(4), bools(4)), "eager raises"),
@@ -145,6 +170,10 @@ MUTANTS: tuple[Mutant, ...] = (
       lambda: call(floats(1e-39), floats(1e-39)), "1 / x is inf, the quotient is 1", lambda: call(normal(3), floats(2, 4, 8))),
     broken("div.Scalar", "division by 0 raises", "special values", lambda c: c.eager() if c.other != 0 else raise_unsupported(),
       lambda: call(normal(3), 0)),
+    broken("div.Tensor_mode", "floor by -inf is 0", "special values",
+      lambda c: torch.where((c.other == -_INF) & c.self.isfinite(), 0, c.eager()).to(c.eager().dtype)
+        if c.rounding_mode == "floor" and isinstance(c.other, Tensor) else c.eager(),
+      lambda: call(floats(2, 3), floats(-_INF, 2), rounding_mode="floor"), "must be -1"),
     broken("div.Tensor_mode", "floor truncates", "argument",
       lambda c: c.eager(rounding_mode="trunc" if c.rounding_mode == "floor" else c.rounding_mode),
       lambda: call(tensor(-7, 7), tensor(2, 2), rounding_mode="floor")),
@@ -246,6 +275,9 @@ MUTANTS: tuple[Mutant, ...] = (
     broken("le.Tensor", "computed as not greater", "special values", lambda c: ~torch.gt(c.self, c.other),
       lambda: call(floats(_NAN, 1), floats(1, 2)), "true for NaN"),
     broken("le.Scalar", "computed as less", "argument", lambda c: c.self < c.other, lambda: call(floats(1, 2), 1.0)),
+    broken("gt.Tensor", "int64 and float32 are compared in float64", "dtype",
+      lambda c: c.eager_in(torch.float64) if {c.self.dtype, c.other.dtype} == {torch.int64, torch.float32} else c.eager(),
+      lambda: call(tensor(2**24 + 1, 5), floats(2.0**24, 1)), "eager rounds the integer first"),
     broken("gt.Tensor", "int8 is compared as uint8", "dtype",
       lambda c: c.self.to(torch.uint8) > c.other.to(torch.uint8) if c.self.dtype is c.other.dtype is torch.int8 else c.eager(),
       lambda: call(tensor(-1, 3, dtype=torch.int8), tensor(1, 2, dtype=torch.int8))),
@@ -259,6 +291,13 @@ MUTANTS: tuple[Mutant, ...] = (
       lambda c: c.self * c.condition + c.other * ~c.condition if c.self.is_floating_point() and c.other.is_floating_point()
         and c.condition.dtype is torch.bool else c.eager(),
       lambda: call(bools(2), floats(1, _INF), floats(1, 2)), "masks are multiplied"),
+    broken("where.self", "rows of a mask of three dims in another order", "argument",
+      lambda c: c.eager(condition=c.condition.flip(0)) if c.condition.dim() == c.self.dim() == 3
+        and c.condition.shape[1] == 1 < c.self.shape[1] else c.eager(),
+      lambda: call(torch.tensor([[[True]], [[False]]]), normal(2, 3, 4), positive(2, 3, 4))),
+    broken("where.self", "a transposed mask is read by rows", "layout",
+      lambda c: c.eager(condition=read_contiguous(c.condition) if c.condition.dim() == 2 else c.condition),
+      lambda: call(bools(3, 4).t(), normal(4, 3), positive(4, 3))),
     broken("where.self", "the condition does not broadcast", "argument",
       lambda c: c.eager() if c.condition.numel() == c.eager().numel()
         else c.eager(condition=c.condition.reshape(-1)[:1].reshape(())), lambda: call(bools(4), normal(3, 4), positive(3, 4)),

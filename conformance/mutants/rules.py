@@ -257,6 +257,14 @@ def _zero_head(run: Callable[..., Any], a: SimpleNamespace) -> Any:
     return torch.where(a.A[..., :1, :1] == 0, -q, q) if a.A.numel() else q, r
 
 
+def _reversed_ties(run: Callable[..., Any], a: SimpleNamespace) -> Any:
+    """The last of equal elements comes first, of int8 in descending order."""
+    if a.self.dtype is not torch.int8 or not a.descending or not a.self.dim():
+        return run()
+    values, places = run(self=a.self.flip(a.dim))
+    return values, a.self.shape[a.dim] - 1 - places
+
+
 def _longer(x: Tensor) -> Tensor:
     return x * 1.01 if x.is_floating_point() or x.is_complex() else x
 
@@ -322,6 +330,7 @@ BROKEN_RULES: tuple[BrokenRule, ...] = (
     _broken("_pdist_backward", "infinite p", _as_if("p", torch.inf, lambda value: 2.0)),
     _broken("max", "of integers in float32", _large_by_float),
     _broken("sort.stable", "descending ignored", _given(descending=False)),
+    _broken("sort.stable", "equal int8 reversed if descending", _reversed_ties),
     # shapes and indices
     _broken("roll", "negative shifts", lambda run, a: run(shifts=[abs(one) for one in a.shifts])),
     _broken("diagonal_scatter", "offset from the other side", lambda run, a: run(offset=-a.offset)),

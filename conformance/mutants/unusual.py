@@ -234,6 +234,17 @@ def _at_least_0(c: BoundCall) -> Any:
     return c.eager(self=c.self.clamp(min=0)) if c.dtype is torch.uint16 and signed else c.eager()
 
 
+def _without_gradients(c: BoundCall) -> Any:
+    torch.set_grad_enabled(False)
+    return c.eager()
+
+
+def _turns_gradients_off(kernel: Kernel) -> bool:
+    with torch.enable_grad():
+        kernel(normal(3))
+        return not torch.is_grad_enabled()
+
+
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (
     broken("index.Tensor", "indices that cross are paired", "argument", _point_by_point,
@@ -289,6 +300,10 @@ MUTANTS: tuple[Mutant, ...] = (
     broken("flip", "above six dims raises", "size", _deep(lambda c: c.self), lambda: call(normal(1, 2, 1, 2, 1, 2, 1), [1])),
     broken("exp", "has the default dtype", "state", _through_ones,
       _with_default_dtype(torch.float64, lambda kernel: kernel(normal(3)).dtype is not torch.float32)),
+    broken("full", "floats are float32 with any default dtype", "state",
+      lambda c: c.eager(dtype=torch.float32 if c.dtype is None and isinstance(c.fill_value, float) else c.dtype),
+      _with_default_dtype(torch.float64, lambda kernel: kernel([2], 1.5).dtype is torch.float32)),
+    broken("cos", "gradients stay off", "state", _without_gradients, Proof(_turns_gradients_off)),
     broken("where.self", "has the default dtype", "state", _through_ones,
       _with_default_dtype(torch.float64, lambda kernel: kernel(normal(3) > 0, normal(3), normal(3)).dtype is not torch.float32)),
     broken("sum.dim_IntList", "adds in the default dtype", "state", _in_default_dtype,
