@@ -192,13 +192,23 @@ COMPLEX_FILLS = ("normal", "lattice", "quarters", "small", "signed_uniform")
 
 #: The pairs of operands to draw: same or mixed dtypes, and which of them is 0-dim.
 OPERAND_PAIRS = ("same", "mixed", "scalar", "mixed scalar", "itself", "scalar self", "mixed scalar self", "scalars")
+_MEETINGS = (*OPERAND_PAIRS, "same", "mixed", "same", "same")
 
-# Sizes of the operands: drawn, equal values in both, every pair of values (grid), or very large.
-_EXTENTS = (*("drawn", "alike", "grid") * 8, "large")
-_MIXED_EXTENTS = (*("drawn", "drawn", "drawn", "grid") * 6, "large")
+# Sizes of the operands: drawn, equal values in both, every pair of values (grid), rows of whole and broken SIMD vectors, with ones
+# inside, or very large.
+_EXTENTS = (*("drawn", "alike", "grid", "rows", "inside", "inside") * 6, "large")
+_MIXED_EXTENTS = (*("drawn", "drawn", "grid", "grid", "inside") * 5, "large")
+_COMPARED_EXTENTS = ("drawn", "alike", "grid", "alike", "inside")
 
-# Pairs of dtypes with different ranges.
-_OPPOSED = ((torch.uint8, torch.int8), (torch.int8, torch.uint8), (torch.int64, torch.int32))
+#: Sizes of contiguous operands whose rows are whole SIMD vectors or end in a broken one.
+ROWS = ([16], [17], [64], [33], [3, 24], [2, 32], [65], [3, 17])
+
+_INSIDE = (([2, 3, 4, 5], [2, 3, 4, 1]), ([4, 3, 5], [4, 1, 5]), ([2, 3, 1, 5], [2, 1, 4, 5]), ([2, 3, 4, 5], [3, 1, 1]))
+#: Pairs of sizes that broadcast in a dimension behind the first one.
+INSIDE = (*_INSIDE, *((other, one) for one, other in _INSIDE))
+
+# Pairs of dtypes with different ranges or digits.
+_OPPOSED = ((torch.uint8, torch.int8), (torch.int8, torch.uint8), (torch.int64, torch.int32), *((torch.int64, torch.float32),) * 2)
 
 # Layouts without overlapping elements.
 _APART = ("contiguous", "guarded", "strided")
@@ -212,6 +222,7 @@ def pair(
     finite: bool = True,
     scalars: Sequence[str] | None = None,
     names: tuple[str, str] = ("self", "other"),
+    compared: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Draw two tensors.
 
@@ -222,8 +233,9 @@ def pair(
         finite: whether both tensors have neither infinite nor very large values if one of them is complex.
         scalars: the fills of the second tensor if it is 0-dim.
         names: the names of both in the choices.
+        compared: whether they are compared, so that integers are rounded to the other dtype first, and not the result.
     """
-    operands = draw.pick("operands", OPERAND_PAIRS)
+    operands = draw.pick("operands", _MEETINGS)
     dtype = draw.pick("dtype", dtypes)
     kind = draw.pick("other dtype", dtypes) if "mixed" in operands else dtype
     opposed = [both for both in _OPPOSED if set(both) <= set(dtypes)]
@@ -232,6 +244,8 @@ def pair(
     if dtype.is_complex or kind.is_complex:  # with float16 the result would be complex32, which few backends support
         dtype, kind = (torch.float32 if one is torch.float16 else one for one in (dtype, kind))
     first, second = fills_of_pair(dtype, kind, fills, finite)
+    if compared and operands == "mixed":
+        first, second = ((fills if one is _EXACT_INTEGERS else one) for one in (first, second))
     if "scalar" in operands:
         sizes = [] if operands == "scalars" else shape(draw)
         if operands.endswith("self"):
@@ -239,11 +253,18 @@ def pair(
             return tensor(draw, names[0], dtype, [], first), tensor(draw, names[1], kind, sizes, second)
         second = _scalar_fills(kind, dtype, second if scalars is None else scalars)
         return tensor(draw, names[0], dtype, sizes, first), tensor(draw, names[1], kind, [], second)
-    extent = draw.pick("extent", _EXTENTS if operands != "mixed" else _MIXED_EXTENTS)
+    rounded = compared and operands == "mixed" and _is_integral(dtype)
+    extent = draw.pick("extent", _COMPARED_EXTENTS if rounded else _EXTENTS if operands != "mixed" else _MIXED_EXTENTS)
     if extent == "alike":
         made = tensor(draw, names[0], dtype, [101], _hardest(first), _APART)
-        return made, made if operands == "itself" else _alike(draw, made)
-    if extent == "large":
+        return made, made if operands == "itself" else made.to(kind) if rounded else _alike(draw, made)
+    layouts: Sequence[str] = LAYOUTS
+    if extent == "rows":
+        sizes = other = draw.pick("rows", ROWS)
+        layouts = ("contiguous",)
+    elif extent == "inside":
+        sizes, other = draw.pick("inside", INSIDE)
+    elif extent == "large":
         sizes, other = draw.pick("large sizes", (([65537], [65537]), ([300, 257], [257]), ([260, 1], [1, 259])))
         first = second = ("lattice", "ties")
     elif extent == "grid":
@@ -254,8 +275,8 @@ def pair(
         other = sizes if operands == "itself" else broadcasting(draw, f"{names[1]}.sizes", sizes)
         if other != sizes and draw.flag("turned"):
             sizes, other = other, sizes
-    made = tensor(draw, names[0], dtype, sizes, first)
-    return made, made if operands == "itself" else tensor(draw, names[1], kind, other, second)
+    made = tensor(draw, names[0], dtype, sizes, first, layouts)
+    return made, made if operands == "itself" else tensor(draw, names[1], kind, other, second, layouts)
 
 
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -404,8 +425,13 @@ def with_number(
         compared: the tensor often contains the scalar, rounded to its dtype, and adjacent numbers.
     """
     extents = ("drawn", "around", "around") if compared else ("drawn", "drawn", "around")
+    whole = [one for one in kinds if one in ("int", "large")]
+    many_digits = (False, False, False, True) if whole else (False,)
 
     def call(draw: Draw) -> Call:
+        if draw.pick("many digits", many_digits):  # which float32 rounds
+            dtype = draw.pick("dtype of many digits", (torch.int32, torch.int64))
+            return Call([tensor(draw, "self", dtype, [33], _hardest(fills)), number(draw, dtype, whole, but=but)])
         dtype = draw.pick("dtype", dtypes)
         coarse = _is_integral(dtype) or (limited and dtype in HALVES)
         asked = [one if one != "float" else "plain" for one in kinds] if coarse else kinds

@@ -12,7 +12,17 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, BITS, COMPLEX, FLOATS, HALVES, INTEGERS, NUMBERS, shape, tensor
 from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec
-from eagerdecomp.conformance.spec_arguments import COARSE, FILLS, OPERAND_PAIRS, broadcasting, number, pair, two, with_number
+from eagerdecomp.conformance.spec_arguments import (
+    COARSE,
+    FILLS,
+    INSIDE,
+    OPERAND_PAIRS,
+    broadcasting,
+    number,
+    pair,
+    two,
+    with_number,
+)
 
 __all__ = ["SPECS"]
 
@@ -27,7 +37,7 @@ _NUMBERS = ("float", "int", "large", "bool", "limit", "complex")
 
 # -- sums --------------------------------------------------------------------------------------------------------------------
 
-_ALPHAS = (1, 2, -1, 0, 3, -7, True)
+_ALPHAS = (1, 2, -2, -1, -7, 0, -3, True)
 _FRACTION_ALPHAS = (0.5, -2.0, 0.0, 3, 1.0, -1, 2, 3072.0)
 
 
@@ -136,10 +146,10 @@ def _without(values: Tensor, number: int, instead: int) -> Tensor:
 
 
 #: Without very large quotients, for which eager's own remainder may be NaN.
-_MODERATE = ("normal", "lattice", "nonfinite", "hundreds", "ties", "halves", "thousands", "extremes")
+_MODERATE = ("normal", "lattice", "nonfinite", "hundreds", "ties", "halves", "infinite", "thousands", "extremes", "infinite")
 
 
-def _divided(scalar: bool, dtypes: Sequence[torch.dtype] = (*NUMBERS, torch.int64, torch.int64)) -> _Drawn:
+def _divided(scalar: bool, dtypes: Sequence[torch.dtype] = (*NUMBERS, torch.int64, torch.float32) * 2) -> _Drawn:
     """Return a function that draws divisions.
 
     Integers are not divided by 0, for which eager raises, nor the smallest one by -1, which ends the process.
@@ -355,12 +365,18 @@ def _refused_bits(scalar: bool) -> _Drawn:
 
 
 def _where(draw: Draw) -> Call:
+    fills = ("ties", "ties", "ties", "zeros", "ones")
+    if draw.pick("inside", (False, False, True)):
+        sizes, values = draw.pick("sizes", (*INSIDE, *(([5, 7], [5, 7]),) * 4))
+        dtype = draw.pick("dtype", ALL)
+        mask = tensor(draw, "mask", torch.bool, sizes, fills, ("transposed", "contiguous", "guarded"))
+        return Call([mask, tensor(draw, "self", dtype, values), tensor(draw, "other", dtype, draw.pick("other", (values, sizes)))])
     one, other = pair(draw, ALL, finite=False)
     sizes = list(torch.broadcast_shapes(one.shape, other.shape))  # type: ignore[no-untyped-call]
     if draw.flag("wider"):
         sizes = [draw.pick("wider by", (2, 1, 3)), *sizes]
     kind = draw.pick("condition dtype", (torch.bool,) * 9 + (torch.uint8,))
-    condition = tensor(draw, "condition", kind, broadcasting(draw, "condition.sizes", sizes), ("ties", "zeros", "ones"))
+    condition = tensor(draw, "condition", kind, broadcasting(draw, "condition.sizes", sizes), fills)
     return Call([condition, one, other])
 
 
@@ -411,8 +427,8 @@ SPECS: dict[str, Spec] = {
     "aten.clamp.default": _spec(_clamp, EITHER_ZERO, _refused_bounds(False)),
     "aten.clamp.Tensor": _spec(_clamp_tensors, EITHER_ZERO, _refused_bounds(True)),
     "aten.where.self": _spec(_where, EXACT, _refused_where),
-    **_tensors(("eq", "ne"), "Tensor", ALL, finite=False),
-    **_tensors(_ORDERS, "Tensor", _REAL),
+    **_tensors(("eq", "ne"), "Tensor", ALL, finite=False, compared=True),
+    **_tensors(_ORDERS, "Tensor", _REAL, compared=True),
     **_tensors(("logical_and", "logical_or", "logical_xor"), "default", ALL, finite=False),
     **{f"aten.bitwise_{name}.Tensor": _spec(two(BITS), refused=_refused_bits(False)) for name in ("and", "or", "xor")},
     **{

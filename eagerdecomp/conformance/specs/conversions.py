@@ -67,9 +67,18 @@ def _any_shape(draw: Draw) -> list[int]:
     return shape(draw) if rank is None else shape(draw, f"shape{rank}", least=rank, most=rank)
 
 
+# Conversions that a kernel may do by way of a dtype of fewer digits.
+_NARROWED = (
+    *((torch.int64, torch.float64), (torch.float64, torch.int64), (torch.int64, torch.int32), (torch.int32, torch.float64)),
+    *((torch.int64, torch.float32), (torch.float64, torch.bfloat16), (torch.float32, torch.int32)),
+)
+
+
 def _to_copy(draw: Draw) -> Call:
     dtype = draw.pick("from", ALL)
     to = draw.pick("to", (*ALL, None))
+    if draw.pick("narrow", (False, False, True)):
+        dtype, to = draw.pick("narrowed", _NARROWED)
     if (dtype.is_complex and to is torch.float16) or (to is not None and to.is_complex and dtype is torch.float16):
         to = torch.float32
     named: dict[str, Any] = {}

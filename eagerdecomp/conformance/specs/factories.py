@@ -71,7 +71,7 @@ def _value(draw: Draw) -> Any:
     return draw.pick("value", _FILL_VALUES)
 
 
-_MADE = (None, *ALL)
+_MADE = (None, None, None, *ALL)
 
 
 def _full(draw: Draw) -> Call:

@@ -70,7 +70,7 @@ def _index_select(draw: Draw) -> Call:
 
 
 def _index_select_refused(draw: Draw) -> Call:
-    kind = draw.pick("refused", ("out of range", "dim", "rank", "dtype"))
+    kind = draw.pick("refused", ("out of range", "dim", "out of range", "rank", "out of range", "dtype"))
     self = tensor(draw, "self", draw.pick("dtype", (torch.float32, torch.int64, torch.bool)), some_sizes(draw), ("lattice",))
     if kind == "out of range":
         dim = dim_of(draw, "dim", self.dim())

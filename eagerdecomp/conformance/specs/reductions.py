@@ -15,7 +15,7 @@ from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, HALVES, NUMBER
 from eagerdecomp.conformance.spec import EITHER_ZERO, Call, Near, Spec
 from eagerdecomp.conformance.spec_arguments import dim_of, dims_of, left_out, roundings
 
-__all__ = ["SPECS"]
+__all__ = ["SPECS", "STABLE_SORT"]
 
 # Common dtypes are tested more often.
 _NUMBERS = (torch.float32, *NUMBERS)
@@ -23,7 +23,7 @@ _ORDERED = (*_NUMBERS, torch.bool)
 _ALL = (torch.float32, *ALL)
 _ADDED_UP = (torch.float32, torch.float32, torch.bfloat16, torch.float16, *ALL)
 _INEXACT = (torch.float32, *FLOATS, *COMPLEX)
-_LINES = tuple(size for size in SIZES if size > 12)
+_LINES = (*(size for size in SIZES if size > 12), 17, 33, 16, 32)
 
 # Sizes at which sums or counts in a narrow dtype go wrong.
 _HUGE = ([100_003], [3, 40_009], [40_009, 3], [2, 20_011, 3])
@@ -36,7 +36,7 @@ _SUMMED = ("lattice", "normal", "positive_lattice", "nonfinite", "offset", "quar
 
 
 def _sizes(draw: Draw, most: int = 8, huge: Sequence[Sequence[int]] = _HUGE) -> list[int]:
-    kind = draw.pick("sizes", ("any", "line", "any", "square", "line", "any", "any", "square", "any", "any", "huge"))
+    kind = draw.pick("sizes", ("any", "line", "any", "square", "line", "any", "line", "square", "any", "line", "huge"))
     if kind == "line":
         return [draw.pick("line", _LINES)]
     if kind == "square":
@@ -358,6 +358,26 @@ def _sort(draw: Draw) -> Call:
     return Call(left_out(draw, [self, _dim(draw, self), draw.flag("descending")], [-1, False]))
 
 
+def _stable_sort(draw: Draw) -> Call:
+    dtype = draw.pick("dtype", _ORDERED)
+    self = tensor(draw, "self", dtype, _sizes(draw, 4, _SORTED_HUGE), (*_SORTED, "ties", "lattice"))
+    named: dict[str, Any] = {"stable": draw.pick("stable", (True, False, True, None, True))}
+    if draw.pick("more given", (False, True, True, True)):
+        named |= {"dim": _dim(draw, self), "descending": draw.pick("descending", (True, False, True))}
+    return Call([self], named)
+
+
+def _stable_sort_refused(draw: Draw) -> Call:
+    self = _square(draw, torch.float32)
+    return Call([self], {"stable": draw.flag("stable"), "dim": _bad_dim(draw, self.dim())})
+
+
+def _stable_sort_wrong(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
+    if call.kwargs["stable"] and not torch.equal(want[1], have[1]):
+        return "equal elements do not stay in order"
+    return _picked_wrong(call.args[0], call.kwargs.get("dim", -1), *have)
+
+
 def _sort_refused(draw: Draw) -> Call:
     self = _square(draw, torch.float32)
     return Call([self, _bad_dim(draw, self.dim()), draw.flag("descending")])
@@ -454,3 +474,6 @@ SPECS: dict[str, Spec] = {
     "aten.sort.default": Spec(_sort, EITHER_ZERO, refused=_sort_refused, any_values=(1,), check_results=_sort_wrong),
     "aten.topk.default": Spec(_topk, EITHER_ZERO, refused=_topk_refused, any_values=(0, 1), check_results=_topk_wrong),
 }
+
+#: Of an op beyond Core ATen.
+STABLE_SORT = Spec(_stable_sort, EITHER_ZERO, refused=_stable_sort_refused, any_values=(1,), check_results=_stable_sort_wrong)

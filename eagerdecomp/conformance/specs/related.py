@@ -1,4 +1,4 @@
-"""Specs of ops whose arguments must fit each other as no recorded shapes say. Eager does not check them all, and reads beyond."""
+"""Specs of ops of which recorded shapes say too little: mostly their arguments must fit each other, or eager reads beyond them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import COMPLEX, FLOATS, LAYOUTS, NUMBERS, WIDE_FLOATS, in_layout, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Near, Spec
+from eagerdecomp.conformance.specs.reductions import STABLE_SORT
 
 __all__ = ["SPECS"]
 
@@ -119,4 +120,5 @@ SPECS: Mapping[str, Spec] = {
     "aten.mkldnn_rnn_layer_backward.default": Spec(_recurrent_layer_backward, Near(256, of="largest", zeros=False), together=True),
     "aten._rowwise_prune.default": Spec(_pruned, EXACT),
     "aten.linalg_cross.default": Spec(_cross, Near(16, of="largest", zeros=False)),
+    "aten.sort.stable": STABLE_SORT,  # the order of equal elements
 }

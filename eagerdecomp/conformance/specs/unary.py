@@ -11,6 +11,7 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, BITS, COMPLEX, FLOATS, in_layout, shape, sweep, tensor
 from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec
+from eagerdecomp.conformance.spec_arguments import ROWS
 
 __all__ = ["SPECS"]
 
@@ -39,7 +40,7 @@ def _self(
         return in_layout(values, [len(values)], draw.pick("sweep.layout", ("contiguous", "strided")))
     if draw.pick("large", (False,) * 30 + (True,)):
         return tensor(draw, "self", dtype, draw.pick("large size", ([65537], [257, 258], [5, 3, 17, 259])), ("lattice", "small"))
-    sizes = shape(draw)
+    sizes = draw.pick("row", ROWS) if draw.pick("rows", (False, False, True)) else shape(draw)
     if exact or dtype.is_floating_point:
         return tensor(draw, "self", dtype, sizes, fills)
     if dtype.is_complex:
