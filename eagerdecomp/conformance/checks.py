@@ -124,10 +124,11 @@ def keeps_default_dtype(kernel: TestedKernel, spec: Spec, draw: Draw) -> Fault |
 
 
 def _call_of_float32(spec: Spec, draw: Draw) -> Call:
-    """Draw a call, up to four times until it has a tensor of float32, the default dtype of most programs."""
+    """Draw a call, up to four times until it has a tensor of float32, the default dtype of most programs, or names no dtype."""
     call = spec.call(draw)
     for _ in range(3):
-        if any(one.dtype is torch.float32 and one.numel() for one in tensors_of(call)):
+        tensors = tensors_of(call)
+        if any(one.dtype is torch.float32 and one.numel() for one in tensors) or not (tensors or call.kwargs.get("dtype")):
             break
         call = spec.call(draw)
     return call
@@ -193,14 +194,14 @@ def compared(kernel: TestedKernel, spec: Spec, call: Call, *, parameters: bool =
     if any(isinstance(one, Tensor) and one.layout is not torch.strided for one in want.leaves):
         raise Skip("the result is sparse")
     ours = copy_arguments(call.args, call.kwargs, kernel.device, parameters=parameters)
-    before = _surroundings(kernel)
     with _in_training() if parameters else nullcontext():
+        before = _surroundings(kernel)
         _, have = observe(kernel.run, ours.args, ours.kwargs)
-    after = _surroundings(kernel)
+        after = _surroundings(kernel)
+        torch.set_grad_enabled(before["grad mode"])
     changed = [name for name in before if not _alike(before[name], after[name])]
     if changed:
         torch.set_default_dtype(before["the default dtype"])
-        torch.set_grad_enabled(before["grad mode"])
         return Fault("state", f"changes {changed[0]}, which the op has nothing to do with", call=call)
     return differing(kernel, spec, call, want, theirs, have, ours)
 
