@@ -139,6 +139,11 @@ class _Worker(Generic[R]):
         self.process.join()
         self.connection.close()
 
+    def close(self) -> None:
+        """Kill the process for good."""
+        self.stop()
+        self._words.close()
+
     def restart(self) -> None:
         """Replace the process by a new one."""
         self.stop()
@@ -209,7 +214,7 @@ def done_in_processes(
                 yield job, result
     finally:
         for worker in workers:
-            worker.stop()
+            worker.close()
 
 
 def _result(worker: _Worker[R]) -> R | Lost:
