@@ -85,7 +85,7 @@ class Verdict:
         checked: the properties that were tested, each with its number of cases.
         failures: one for each property that the kernel broke.
         seconds: wall time of the test.
-        note: why the kernel was not exercised, or which cases were skipped.
+        note: why the kernel was not exercised, or that time ended its test before all calls were made.
         varied: which arguments of the schema were given more than one value.
         failing_dtypes: the names of dtypes with which every call failed, if calls with others did not.
         accepts: calls that eager refuses and the kernel accepts, such as one with a dim out of range. They do not make it wrong.
@@ -176,8 +176,8 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether no failure was found, the run was not cut short, and the manifest is true."""
-        return not (self.failures or self.interrupted or self.stale or self.undeclared)
+        """Whether kernels were tested, no failure was found, the run was not interrupted, and the manifest is true."""
+        return bool(self.counts["right"]) and not (self.failures or self.interrupted or self.stale or self.undeclared)
 
     @property
     def accepts(self) -> tuple[Failure, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +42,6 @@ from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.call_text import call_text, tensor_text
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, resolve_ops
-from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.verify.reproducer import Named, call_script, named_backend
 
 __all__ = ["PROFILES", "Profile", "check_again", "check_call", "kernel_of", "run_conformance", "spec_of"]
@@ -113,7 +113,8 @@ def run_conformance(
         backend: a `Backend`, or an op set, whose ops run torch's own kernels.
         ops: test only these kernels: overloads, packets (all their overloads in the backend), or names.
         profile: ``quick`` (seconds), ``standard`` (minutes) or ``thorough`` (an hour), or a `Profile` of your own.
-        seed: the seed of all random choices. Runs with the same seed make the same calls.
+        seed: the seed of all random choices. Runs with the same seed make the same calls, as many as time permits: the note of a
+            verdict says where it did not permit all.
         programs: whether to test the decompositions of ops without a kernel too. The default is True unless `ops` is given.
         isolate: whether to test kernels in forked processes, so that a crash or a hang does not end the run. The default is True if
             the backend's device supports fork.
@@ -130,6 +131,7 @@ def run_conformance(
 
     Raises:
         ArgumentError: for an unknown profile, or fewer than one process.
+        ArgumentTypeError: for a seed that is not an integer.
         OpSetError: for an op in `ops` that is not an op of this torch.
         InstallError: if tensors cannot be copied to the backend's device and back.
     """
@@ -137,6 +139,8 @@ def run_conformance(
     if amount is None:
         raise ArgumentError(f"profile must be one of {', '.join(PROFILES)}, not {profile!r}")
     called = profile if isinstance(profile, str) else "standard"
+    if not isinstance(seed, int):
+        raise ArgumentTypeError(f"seed must be an integer, not {seed!r}")
     if processes is not None and processes < 1:
         raise ArgumentError(f"processes must be an integer from 1 up, not {processes}")
     given, backend = backend, as_backend(backend)
@@ -202,16 +206,20 @@ def check_call(
 
     Raises:
         OpSetError: if the op is not in the backend's set.
-        ArgumentError: if the op has no such arguments.
+        ArgumentError: if the arguments do not fit the schema of the op.
     """
     overload = resolve_ops([op])[0]
     if overload not in backend.ops:
         raise OpSetError(f"{overload} is not in the set of {backend.name}, so it has no kernel. For a decomposed op, use blame")
     if not isinstance(args, (list, tuple)):
         raise ArgumentTypeError(f"args must be a list or tuple of positional arguments, such as (x,), not a {type(args).__name__}")
-    names = [argument.name for argument in facts_of(overload).arguments]
-    if len(args) > len(names) or not {*names} >= {*(kwargs or ())}:
-        raise ArgumentError(f"the call does not fit the schema {overload._schema}")
+    takes = {one.name: "Tensor" in str(one.type) for one in overload._schema.arguments}
+    given = [_as_tensor(value) if tensors else value for value, tensors in itertools.zip_longest(args, takes.values())][: len(args)]
+    named = {name: _as_tensor(value) if takes.get(name) else value for name, value in (kwargs or {}).items()}
+    try:
+        torch._C._check_schema_allow_fake_script_object(overload._schema, *given, **named)
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(f"the call does not fit the schema {overload._schema}") from error
     spec = spec_of(overload) or Spec(lambda draw: Call(args, kwargs or {}))
     with torch.no_grad(), reached(backend):
         try:
@@ -219,6 +227,11 @@ def check_call(
         except Skip as skip:
             warn_caller(f"check_call compared nothing for {overload}: {skip}")
             return None
+
+
+def _as_tensor(value: Any) -> Any:
+    """Return a number as a tensor: ops take numbers in place of tensors."""
+    return torch.empty(()) if isinstance(value, (bool, int, float, complex)) else value
 
 
 def check_again(backend: Backend, op: OpLike, prop: str, choices: Sequence[int]) -> Fault | None:
@@ -493,7 +506,9 @@ def _verdict(op: OpOverload, reported: dict[str, Any]) -> Verdict:
 
 
 def _note(trial: Trial) -> str:
-    return "" if trial.cases else f"no call could be compared: {trial.reason}"
+    if not trial.cases:
+        return f"no call could be compared: {trial.reason}"
+    return f"cut short by time after {trial.cut} calls" if trial.cut else ""
 
 
 def _example(op: OpOverload, call: Call | None) -> str:

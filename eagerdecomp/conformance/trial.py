@@ -88,6 +88,7 @@ class Trial:
         found: the faults, each with the choices that reproduce it.
         seconds: the wall time.
         reason: why the last skipped case was skipped.
+        cut: how much of the calls to compare with eager ran before the time ended, such as ``38 of 120``; empty if all did.
         given: name of an argument -> up to two of its values, as text.
         default_dtype: the default dtype in which the cases run.
         passed: dtypes in calls without a fault.
@@ -100,6 +101,7 @@ class Trial:
     found: list[Found] = field(default_factory=list)
     seconds: float = 0.0
     reason: str = ""
+    cut: str = ""
     given: dict[str, set[str]] = field(default_factory=dict)
     default_dtype: torch.dtype = field(default_factory=torch.get_default_dtype)
     passed: set[torch.dtype] = field(default_factory=set)
@@ -187,6 +189,8 @@ def try_kernel(
                 if found.fault.kind not in kinds:
                     trial.found.append(found)
                 kinds.update((fault.kind, found.fault.kind))
+    if not kinds and done[LIKE_EAGER.name] < wanted[LIKE_EAGER.name]:
+        trial.cut = f"{done[LIKE_EAGER.name]:.0f} of {wanted[LIKE_EAGER.name]}"
     trial.seconds = time.monotonic() - started
     return trial
 

@@ -207,7 +207,7 @@ def test_junit_is_well_formed_counts_itself_and_is_green_where_the_report_is(rep
         failed, ended = children.count(["failure"]), children.count(["error"])
         assert counted == {"tests": len(children), "failures": failed, "errors": ended}
         float(element.get("time", ""))
-    assert report.ok == (int(root.get("failures", "")) == int(root.get("errors", "")) == 0)
+    assert report.ok == (0 == int(root.get("failures", "")) == int(root.get("errors", "")) < report.counts["right"])
     assert int(suite.get("skipped", "")) == children.count(["skipped"])
     assert children.count([]) == len(report.with_state("right"))
 

@@ -129,9 +129,11 @@ def _lines_of(verdict: Mapping[str, Any]) -> Iterator[str]:
 def _exit_code(report: Report, comparison: ReportComparison | None, strict: bool) -> int:
     if report.interrupted:
         return INTERRUPTED
+    if not report.counts["right"] and not report.counts["wrong"]:
+        return NOTHING_EXERCISED
     if not report.ok or (strict and report.accepts) or (comparison is not None and comparison.worse):
         return FAILED
-    return 0 if report.counts["right"] else NOTHING_EXERCISED
+    return 0
 
 
 def _report(args: argparse.Namespace, backend: Backend, ops: list[str] | None) -> Report:
