@@ -229,8 +229,7 @@ def test_large_values_are_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_program_that_resizes_a_tensor_reads_its_sizes_in_order() -> None:
-    resizing = program([S[0]], [call(None, aten.resize_.default, S[0], [2, 6]), *INDEXED.calls], S[5])
-    run, _ = compiled(resizing, torch.zeros(2, 3))
+    run, _ = compiled(program([S[0]], [call(None, aten.resize_.default, S[0], [2, 6]), *INDEXED.calls], S[5]), torch.zeros(2, 3))
     x = torch.zeros(2, 3)
     assert run(x).shape == (2, 6)
 

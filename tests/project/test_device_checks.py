@@ -69,6 +69,7 @@ CHECKED = {
     "eager/verdict.py:is_too_large": "test_only_tensors_with_memory_are_too_large_to_ask_about",
     "frontends/graph_lowering.py:_Lowering._has_tensor_on_device": "test_a_graph_keeps_the_calls_on_other_devices",
     "frontends/installation.py:install": "test_devices_are_named_by_type",
+    "ops/device_ops.py:check_device_type": "test_every_error_says_what_is_written_down",
     "ops/backend.py:Backend.of_device": "test_a_backend_of_a_device_has_the_ops_with_a_kernel_for_its_key",
     "ops/call_text.py:_plain_text": "test_the_short_text_of_a_call",
     "program/constant_hoisting.py:_can_be_cached": "test_values_on_other_devices_are_not_cached",
