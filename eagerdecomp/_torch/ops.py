@@ -32,6 +32,7 @@ __all__ = [
     "builtin",
     "canonical",
     "call_at_key",
+    "check_schema",
     "dispatcher_name",
     "dotted",
     "has_kernel",
@@ -232,6 +233,18 @@ def has_kernel(op: OpOverload, key: str) -> bool:
 def call_at_key(op: OpOverload, key: str) -> Callable[..., Any]:
     """Return the kernel at a dispatch key, as a function. Requires `has_kernel`, because torch crashes otherwise."""
     return functools.partial(op._op_dk, getattr(torch._C.DispatchKey, key))
+
+
+_check_schema: Callable[..., Any] = private("torch._C._check_schema_allow_fake_script_object", "check_call")
+
+
+def check_schema(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Check that arguments fit the schema of an op. A number does not fit in place of a tensor.
+
+    Raises:
+        RuntimeError: if one has a wrong type, is missing, or is unknown; the message says why.
+    """
+    _check_schema(op._schema, *args, **kwargs)
 
 
 def resolve_packet(qualified: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket
+from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket, check_schema
 from eagerdecomp.conformance.checks import compared
 from eagerdecomp.conformance.choices import simplest
 from eagerdecomp.conformance.devices import brought_home, can_fork, device_of, kernel_of, reached
@@ -217,8 +217,8 @@ def check_call(
     given = [_as_tensor(value) if tensors else value for value, tensors in itertools.zip_longest(args, takes.values())][: len(args)]
     named = {name: _as_tensor(value) if takes.get(name) else value for name, value in (kwargs or {}).items()}
     try:
-        torch._C._check_schema_allow_fake_script_object(overload._schema, *given, **named)
-    except (RuntimeError, TypeError) as error:
+        check_schema(overload, given, named)
+    except RuntimeError as error:
         raise ArgumentError(f"the call does not fit the schema {overload._schema}") from error
     spec = spec_of(overload) or Spec(lambda draw: Call(args, kwargs or {}))
     with torch.no_grad(), reached(backend):
