@@ -68,7 +68,7 @@ def _erfcx(x: TensorExpr) -> TensorExpr:
 
 def _log_ndtr(x: TensorExpr) -> TensorExpr:
     scaled = _scaled_beyond_half(x.abs() * math.sqrt(0.5))
-    left = (scaled / 2).log() - x * x / 2
+    left = (scaled / 2).log() - (x * 0.5) * x
     far = x.clamp(0.7, 40)
     tail = choose(x < 0.7, _one_less_erf(x.clamp(-1, 0.7) * math.sqrt(0.5)), scaled * _exp_of_square(far, -0.5))
     return choose(x < -1, left, (tail * -0.5).log1p())
