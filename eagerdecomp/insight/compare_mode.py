@@ -87,7 +87,6 @@ def compare(
         raise ArgumentTypeError(
             f"compare takes a function, as in compare(lambda: model(x), first, second), not {type(fn).__name__}"
         )
-    rules = tuple(index_rules(rules).values())
     comparing = Comparing(first, second, rules=rules, on_unsupported=on_unsupported)
     state = torch.get_rng_state()
     outputs = []
