@@ -161,13 +161,12 @@ _removed: deque[Any] = deque(maxlen=4096)
 def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Callable[[], None]:
     """Register kernels for an op by dispatch key, and return a function that removes them.
 
-    The kernels override fallthrough registrations. Other threads may call the op meanwhile.
+    The kernels override fallthrough registrations. Removed ones stay alive for a while, for threads that have looked them up.
 
     Raises:
         RuntimeError: if Python code has registered a kernel, other than a fallthrough, for the op at one of these keys.
     """
     library: Any = torch.library.Library(op.namespace, "IMPL")  # type: ignore[no-untyped-call]
-
     computed: list[Any] = []
 
     def undo() -> None:
